@@ -1,0 +1,79 @@
+"""The one seam every back end implements, and how one is opened.
+
+A device holds copies of units' memory, loads binaries and runs them. It gets bytes and nouns, never a compiler or a
+store. :class:`r3bench.testing.DeviceContract` is the suite a back end must pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from r3bench.model import Binary, LaunchConfig, ReplayUnit, Target
+
+Bytes = NDArray[np.uint8]
+
+
+class Memory(Protocol):
+    """A unit's memory on a device; only the device that made it looks inside."""
+
+    @property
+    def unit(self) -> ReplayUnit: ...
+
+
+class Kernel(Protocol):
+    """A loaded binary; only the device that made it looks inside."""
+
+    @property
+    def binary(self) -> Binary: ...
+
+
+class Device(Protocol):
+    """A place where kernels run.
+
+    Candidate failures are raised as :class:`~r3bench.errors.CandidateFailure` (LaunchError, DeviceFault, ReplayTimeout)
+    and leave the device usable: afterwards every Memory still can be restored, every Kernel still be launched.
+    """
+
+    target: Target
+    name: str
+
+    def allocate(self, unit: ReplayUnit, before: Mapping[str, Bytes]) -> Memory:
+        """Place a unit: ``before`` holds the bytes of every allocation and global by name. Restored already."""
+
+    def restore(self, memory: Memory) -> None:
+        """Bring back the recorded contents of every allocation and global."""
+
+    def download(self, memory: Memory) -> dict[str, Bytes]:
+        """The bytes of every allocation and global now, as uint8 arrays by name."""
+
+    def release(self, memory: Memory) -> None:
+        """Give the memory back; the handle must not be used again."""
+
+    def load(self, binary: Binary) -> Kernel:
+        """Make a binary ready to launch; LaunchError if its format or target does not fit."""
+
+    def launch(self, kernel: Kernel, memory: Memory, launch: LaunchConfig, *, timeout_s: float = 10.0) -> None:
+        """Run once and wait."""
+
+    def window(
+        self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 10.0
+    ) -> float:
+        """Launch once on each memory in turn, without pause; nanoseconds for all of them together."""
+
+    def evict(self) -> None:
+        """Push the units' data out of the caches, for a cold measurement."""
+
+    def conditions(self) -> dict[str, str]:
+        """What a reader of a time must know: clock, throttling, load, temperature; by name."""
+
+    def close(self) -> None:
+        """End worker processes and give everything back; idempotent."""
+
+
+def open_device(name: str, **options: Any) -> Device:
+    """Open ``cpu``, or ``auto`` (the best usable here). DeviceUnavailable says why another cannot be used."""
+    raise NotImplementedError

@@ -1,0 +1,90 @@
+"""Every error r3bench raises, split by whose fault it is.
+
+::
+
+    R3Error
+    ├── CandidateFailure      the candidate is at fault: becomes a verdict, the search goes on
+    │   ├── BuildError        the compiler refused it (line and column of the user's file)
+    │   │   └── Unsupported   it asks for something this device cannot do; the message names it
+    │   ├── LaunchError       the device refused the launch (too many threads, too much shared memory)
+    │   ├── DeviceFault       it crashed, trapped, deadlocked or touched memory that is not its own
+    │   └── ReplayTimeout     it did not end in time and was killed
+    ├── CaptureError          a capture is missing, damaged or of a newer format
+    ├── DeviceUnavailable     the device asked for cannot be used here
+    ├── RecordError           a launch could not be recorded
+    └── ModelError            a proposer (language model) could not be used
+
+Everything but ``CandidateFailure`` stops the run. A message is one sentence that names the file or kernel and
+what to do. No code decides anything from the text of a message: ask for the class or its attributes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class R3Error(Exception):
+    """Base of every error of r3bench."""
+
+
+class CandidateFailure(R3Error):
+    """The candidate is at fault; the search turns this into a verdict and goes on."""
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One message of a compiler, at a place in the user's own file (line and column count from 1)."""
+
+    file: str
+    line: int
+    column: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.message}"
+
+
+class BuildError(CandidateFailure):
+    """Source, IR or code generation failed.
+
+    ``diagnostics`` holds the compiler's messages in order, the first being the one in the text.
+    """
+
+    def __init__(self, message: str, diagnostics: tuple[Diagnostic, ...] = ()) -> None:
+        super().__init__(message)
+        self.diagnostics = diagnostics
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.diagnostics)
+
+
+class Unsupported(BuildError):
+    """The kernel needs something that this device or front end does not have; the message names it."""
+
+
+class LaunchError(CandidateFailure):
+    """The device refused the launch before anything ran."""
+
+
+class DeviceFault(CandidateFailure):
+    """The kernel crashed, trapped, deadlocked or touched memory that is not its own."""
+
+
+class ReplayTimeout(CandidateFailure):
+    """The kernel did not end within its time limit and its worker was killed."""
+
+
+class CaptureError(R3Error):
+    """A capture cannot be read or written: missing, damaged, or of a newer format."""
+
+
+class DeviceUnavailable(R3Error):
+    """The device asked for cannot be used here; the message says why and what to do."""
+
+
+class RecordError(R3Error):
+    """A launch could not be recorded."""
+
+
+class ModelError(R3Error):
+    """A proposer could not be used."""

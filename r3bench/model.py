@@ -1,0 +1,377 @@
+"""The nouns of r3bench: frozen, hashable, picklable, without input or output.
+
+A noun holds metadata and content ids; buffers are read through :mod:`r3bench.store`. :func:`content_id` gives the
+SHA-256 of a noun's fields, equal in every process, so that it can name a cache entry or a line of a ledger.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from math import prod
+from typing import Any, Literal
+
+Dim3 = tuple[int, int, int]
+
+
+def plain(noun: Any) -> Any:
+    """The JSON form of a noun: dataclasses become objects, tuples lists, bytes their SHA-256."""
+    if is_dataclass(noun) and not isinstance(noun, type):
+        return {f.name: plain(getattr(noun, f.name)) for f in fields(noun)}
+    if isinstance(noun, Enum):
+        return noun.value
+    if isinstance(noun, Mapping):
+        return {str(key): plain(value) for key, value in noun.items()}
+    if isinstance(noun, (tuple, list)):
+        return [plain(item) for item in noun]
+    if isinstance(noun, bytes):
+        return hashlib.sha256(noun).hexdigest()
+    return noun
+
+
+def content_id(*nouns: Any) -> str:
+    """SHA-256 (hex) of nouns by content: equal content gives an equal id in every process."""
+    text = json.dumps([plain(noun) for noun in nouns], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# -- where and how a kernel runs ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What code is generated for: a device kind and its architecture (``sm_90``, ``gfx942``, a CPU's name)."""
+
+    device: Literal["cpu", "cuda", "hip"]
+    arch: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchConfig:
+    """One launch: blocks in the grid, threads in the block, dynamic shared memory in bytes."""
+
+    grid: Dim3
+    block: Dim3
+    shared_bytes: int = 0
+    cooperative: bool = False
+    cluster: Dim3 | None = None
+
+    @property
+    def threads_per_block(self) -> int:
+        return prod(self.block)
+
+    @property
+    def blocks(self) -> int:
+        return prod(self.grid)
+
+
+# -- what was recorded ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One kernel parameter; ``offset`` and ``size`` in bytes within the argument block (CUDA's natural alignment).
+
+    ``dtype`` is the NumPy name of a scalar, or of the elements a pointer points to; None where it is not known
+    (structs, ``void*``).
+    """
+
+    name: str
+    offset: int
+    size: int
+    kind: Literal["pointer", "scalar", "struct"]
+    dtype: str | None = None
+    const: bool = False
+    restrict: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """One piece of device memory as the application had it.
+
+    ``address`` is where the application saw it, ``nbytes`` its size, ``align`` the alignment replay keeps.
+    ``shape``, ``dims`` and ``dtype`` say how to view it; ``whole_bytes`` is the size of the allocation it was cut from.
+    """
+
+    name: str
+    address: int
+    nbytes: int
+    dtype: str = "uint8"
+    shape: tuple[int, ...] = ()
+    dims: tuple[str, ...] = ()
+    align: int = 256
+    memory: Literal["device", "managed", "host", "pool"] = "device"
+    whole_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Global:
+    """A ``__device__`` or ``__constant__`` variable of the module, by its symbol."""
+
+    symbol: str
+    nbytes: int
+    dtype: str = "uint8"
+    shape: tuple[int, ...] = ()
+    constant: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pointer:
+    """An 8-byte pointer at ``offset`` in ``holder`` that points ``displacement`` bytes into ``allocation``.
+
+    ``holder`` is the name of an allocation or global, or ``""`` for the argument block.
+    """
+
+    offset: int
+    allocation: str
+    displacement: int = 0
+    holder: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayUnit:
+    """One recorded launch: everything but the bytes of its memory, which the store reads.
+
+    ``index`` counts units within the capture; ``occurrence`` counts launches of this kernel within the application
+    (from 0); ``seconds`` is when it was launched, since the application's start; ``written`` names the allocations and
+    globals that the recorded kernel changed.
+    """
+
+    index: int
+    launch: LaunchConfig
+    arguments: bytes
+    pointers: tuple[Pointer, ...]
+    allocations: tuple[Allocation, ...]
+    globals: tuple[Global, ...] = ()
+    written: tuple[str, ...] = ()
+    occurrence: int = 0
+    seconds: float | None = None
+    stream: int = 0
+    held_out: bool = False
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where the kernel's text is. ``main`` and ``files`` are paths relative to the application's root.
+
+    ``span`` holds the first and last line (from 1) of the kernel's definition in ``main``; ``files`` maps each
+    path to its text's SHA-256.
+    """
+
+    root: str
+    main: str
+    span: tuple[int, int]
+    files: tuple[tuple[str, str], ...]
+    flags: tuple[str, ...] = ()
+    language: Literal["cuda", "hip"] = "cuda"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """One kernel of one application, with its replay units; the first unit is for the search, others are held out."""
+
+    path: str
+    application: str
+    symbol: str
+    demangled: str
+    parameters: tuple[Parameter, ...]
+    source: Source | None
+    units: tuple[ReplayUnit, ...]
+    image_format: Literal["cubin", "fatbin", "ptx", "hsaco"] | None = None
+    command: tuple[str, ...] = ()
+    recorded_on: tuple[tuple[str, str], ...] = ()
+    content_hash: str = ""
+
+    @property
+    def name(self) -> str:
+        """``application/kernel``, unique among the captures of a tree."""
+        return f"{self.application}/{self.symbol}"
+
+
+# -- what to run instead --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Specialization:
+    """Which facts of a unit are compiled in; the values come from each unit, so a variant runs on every unit.
+
+    ``arguments`` names scalar parameters that become constants; ``block`` and ``grid`` make the dimensions constants;
+    ``noalias`` tells the compiler that distinct pointer arguments do not overlap, ``align`` their alignment. Both are
+    checked against the unit's pointer table before they are used.
+    """
+
+    arguments: tuple[str, ...] = ()
+    block: bool = False
+    grid: bool = False
+    noalias: bool = False
+    align: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """How IR becomes code: base pipeline, extra passes in order, tuning, specialization, launch bounds, registers.
+
+    ``before`` and ``after`` name extra passes run around the base pipeline; ``tuning`` holds options of the pipeline
+    itself, ``options`` LLVM's own command-line options. ``Configuration()`` is the default pipeline.
+    """
+
+    pipeline: Literal["O1", "O2", "O3"] = "O3"
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    tuning: tuple[tuple[str, int | bool], ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
+    specialize: Specialization = Specialization()
+    bound_threads: Literal["none", "max", "exact"] = "none"
+    min_blocks: int | None = None
+    max_registers: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRule:
+    """Another block shape. The grid follows per axis, so that at least the recorded number of threads run."""
+
+    block: Dim3
+
+    def apply(self, recorded: LaunchConfig) -> LaunchConfig:
+        threads = tuple(g * b for g, b in zip(recorded.grid, recorded.block, strict=True))
+        grid = tuple(-(-n // b) for n, b in zip(threads, self.block, strict=True))
+        return LaunchConfig(
+            grid=(grid[0], grid[1], grid[2]),
+            block=self.block,
+            shared_bytes=recorded.shared_bytes,
+            cooperative=recorded.cooperative,
+            cluster=recorded.cluster,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """What to run instead of what was recorded; None means "as recorded".
+
+    ``files`` replaces whole texts of source files by relative path; ``configuration`` None and ``files`` None together
+    mean the recorded image where the device can load it, otherwise the recorded source through the default pipeline.
+    """
+
+    files: tuple[tuple[str, str], ...] | None = None
+    configuration: Configuration | None = None
+    launch: LaunchRule | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A variant, who proposed it (``rules:hoist``, ``tpe``, ``baseline``) and from which candidates."""
+
+    variant: Variant
+    origin: str
+    parents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binary:
+    """Code for one target: ``image`` is an object file (CPU), PTX or cubin (CUDA), code object (HIP).
+
+    ``facts`` holds what the compiler said of it (registers, spills, shared bytes, IR instructions).
+    """
+
+    target: Target
+    symbol: str
+    image: bytes
+    format: Literal["object", "ptx", "cubin", "fatbin", "hsaco"]
+    facts: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.image).hexdigest()
+
+
+# -- what came of it ------------------------------------------------------------------------------------------------
+
+
+class Status(Enum):
+    """How a replay ended. Only MATCH may carry a measurement."""
+
+    MATCH = "match"
+    MISMATCH = "mismatch"
+    BUILD_FAILED = "build-failed"
+    UNSUPPORTED = "unsupported"
+    LAUNCH_FAILED = "launch-failed"
+    FAULT = "fault"
+    TIMEOUT = "timeout"
+    VACUOUS = "vacuous"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """How one buffer differs from what was recorded; indices are element indices in the buffer's shape.
+
+    ``count`` elements differ; ``first`` is the first of them, ``worst`` the one with the largest error; values are
+    given as text so that 64-bit integers and NaN payloads stay exact. ``error`` is the worst absolute difference and
+    ``limit`` what was allowed there (0 for exact comparison).
+    """
+
+    buffer: str
+    count: int
+    elements: int
+    first: tuple[int, ...]
+    first_expected: str
+    first_actual: str
+    worst: tuple[int, ...]
+    worst_expected: str
+    worst_actual: str
+    error: float
+    limit: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether a variant did what the recorded kernel did; ``detail`` is one sentence for a person."""
+
+    status: Status
+    detail: str = ""
+    differences: tuple[Difference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """Every sample of one timing, in nanoseconds per launch, of the binary with this SHA-256."""
+
+    samples_ns: tuple[float, ...]
+    binary: str
+    conditions: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of one variant on one unit. Times are refused unless the result matched.
+
+    ``stages`` gives the seconds spent per stage (frontend, optimize, load, verify, time); ``module`` is the SHA-256 of
+    the optimized IR and ``binary`` that of the code which was verified.
+    """
+
+    capture: str
+    unit: int
+    variant: str
+    target: Target
+    verdict: Verdict
+    measurement: Measurement | None = None
+    module: str | None = None
+    binary: str | None = None
+    facts: tuple[tuple[str, int], ...] = ()
+    stages: tuple[tuple[str, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.measurement is None:
+            return
+        if self.verdict.status is not Status.MATCH:
+            raise ValueError(f"an outcome that is {self.verdict.status.value} cannot carry a measurement")
+        if self.measurement.binary != self.binary:
+            raise ValueError("the binary that was timed is not the binary that was verified")
+
+
+def facts_of(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """The facts of a binary or outcome as a dictionary."""
+    return dict(pairs)
