@@ -1,0 +1,308 @@
+"""Expected against actual memory: a verdict that names the first and the worst differing element.
+
+Integers, pointers and every buffer that the recorded kernel left alone are compared bit by bit. Floats that it wrote
+may differ by a tolerance: by dtype, or per buffer from ``<kernel>.tolerance.toml`` beside ``<kernel>.zarr``::
+
+    [flux]              # name of an allocation or of a global
+    rtol = 1e-9         # fraction of the expected element
+    scale = 1e-12       # fraction of the largest finite expected magnitude of the buffer
+    atol = 0.0          # absolute
+    ulp = 0             # units in the last place of the expected element
+
+    [count]
+    kind = "exact"
+
+An element passes when it is within the largest of the four.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from r3bench.errors import CaptureError
+from r3bench.model import Allocation, Capture, Difference, Global, ReplayUnit, Status, Verdict
+
+Bytes = NDArray[np.uint8]
+Elements = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """How far an element of one buffer may be from what was recorded; the largest of the four limits counts."""
+
+    kind: Literal["exact", "float"] = "exact"
+    rtol: float = 0.0
+    scale: float = 0.0
+    atol: float = 0.0
+    ulp: float = 0.0
+
+
+EXACT = Tolerance()
+
+# Wide enough for another order of additions or a contracted multiply-add in a short sum, and several hundred times
+# narrower than the next smaller type: single precision in place of double, or half in place of single, is a mismatch.
+_BY_DTYPE = {
+    "float64": Tolerance(kind="float", rtol=1e-12, scale=1e-14),
+    "float32": Tolerance(kind="float", rtol=1e-5, scale=1e-7),
+    "float16": Tolerance(kind="float", rtol=4e-3, scale=1e-3),
+    "bfloat16": Tolerance(kind="float", rtol=3e-2, scale=8e-3),
+}
+_MANTISSA_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
+_SMALLEST_EXPONENT = {"float64": -1022, "float32": -126, "float16": -14, "bfloat16": -126}
+_COMPONENT = {"complex64": "float32", "complex128": "float64"}
+
+
+def default_tolerance(dtype: str) -> Tolerance:
+    """The tolerance of a written buffer of this NumPy dtype (or ``bfloat16``); exact for everything but floats."""
+    return _BY_DTYPE.get(_COMPONENT.get(dtype, dtype), EXACT)
+
+
+# -- the file beside the capture ------------------------------------------------------------------------------------
+
+
+def tolerance_path(capture: str | Path) -> Path:
+    """Where the override file of a capture would be: ``a/k.tolerance.toml`` for ``a/k.zarr`` and ``a/k.zarr.zip``."""
+    path = Path(capture)
+    return path.with_name(path.name.removesuffix(".zip").removesuffix(".zarr") + ".tolerance.toml")
+
+
+def tolerances_for(capture: Capture) -> dict[str, Tolerance]:
+    """The overrides written beside a capture, by buffer; empty if there is no such file.
+
+    CaptureError if the file cannot be read, names a buffer that no unit has, or allows an integer buffer to differ.
+    """
+    path = tolerance_path(capture.path)
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise CaptureError(f"{path} cannot be read as TOML ({error}); correct or remove it.") from error
+    dtypes = {buffer.name: buffer.dtype for unit in capture.units for buffer in buffers(unit)}
+    return {name: _override(path, name, table, dtypes) for name, table in tables.items()}
+
+
+def _override(path: Path, name: str, table: Any, dtypes: Mapping[str, str]) -> Tolerance:
+    if name not in dtypes:
+        raise CaptureError(f"{path} names [{name}], but the capture's buffers are {', '.join(sorted(dtypes))}.")
+    if not isinstance(table, dict) or table.keys() - {"kind", "rtol", "scale", "atol", "ulp"}:
+        raise CaptureError(f"{path}: [{name}] may hold only kind, rtol, scale, atol and ulp.")
+    limits = {key: value for key, value in table.items() if key != "kind"}
+    for key, value in limits.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+            raise CaptureError(f"{path}: {key} of [{name}] must be a finite number, zero or larger.")
+    kind = table.get("kind", "float")
+    if kind not in ("exact", "float"):
+        raise CaptureError(f'{path}: kind of [{name}] must be "exact" or "float".')
+    if kind == "exact" and limits:
+        raise CaptureError(f'{path}: [{name}] is "exact", so it cannot have {", ".join(sorted(limits))} too.')
+    if kind == "float" and default_tolerance(dtypes[name]) == EXACT:
+        raise CaptureError(f"{path}: [{name}] holds {dtypes[name]}, which is always compared exactly.")
+    return Tolerance(kind=kind, **limits)
+
+
+# -- comparing ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffer:
+    """An allocation or a global, as comparison sees it."""
+
+    name: str
+    nbytes: int
+    dtype: str
+    shape: tuple[int, ...]
+
+    @staticmethod
+    def of(held: Allocation | Global) -> Buffer:
+        name = held.name if isinstance(held, Allocation) else held.symbol
+        return Buffer(name=name, nbytes=held.nbytes, dtype=held.dtype, shape=held.shape)
+
+
+def buffers(unit: ReplayUnit) -> tuple[Buffer, ...]:
+    """Everything a unit holds in device memory: its allocations, then its globals."""
+    return (*map(Buffer.of, unit.allocations), *map(Buffer.of, unit.globals))
+
+
+def judge(
+    unit: ReplayUnit,
+    expected: Mapping[str, Bytes],
+    actual: Mapping[str, Bytes],
+    tolerances: Mapping[str, Tolerance] | None = None,
+) -> Verdict:
+    """MATCH or MISMATCH for the whole memory of a unit after a launch.
+
+    ``expected`` and ``actual`` hold the bytes of every allocation and global by name; ``tolerances`` overrides the
+    default per buffer, but never for a buffer that the recorded kernel did not write.
+    """
+    found = []
+    for buffer in buffers(unit):
+        tolerance = tolerance_of(unit, buffer, tolerances or {})
+        difference = differences(expected[buffer.name], actual[buffer.name], buffer, tolerance)
+        if difference is not None:
+            found.append(difference)
+    return verdict_of(unit, tuple(found))
+
+
+def tolerance_of(unit: ReplayUnit, buffer: Buffer, overrides: Mapping[str, Tolerance]) -> Tolerance:
+    """What one buffer of a unit may differ by: nothing, if the recorded kernel did not write it."""
+    if buffer.name not in unit.written:
+        return EXACT
+    return overrides.get(buffer.name, default_tolerance(buffer.dtype))
+
+
+def verdict_of(unit: ReplayUnit, found: tuple[Difference, ...]) -> Verdict:
+    """The verdict that belongs to these differences; none of them is a match."""
+    if not found:
+        return Verdict(status=Status.MATCH)
+    return Verdict(status=Status.MISMATCH, detail=" ".join(_sentence(unit, each) for each in found), differences=found)
+
+
+def differences(
+    expected: Bytes, actual: Bytes, buffer: Buffer | Allocation | Global, tolerance: Tolerance
+) -> Difference | None:
+    """How one buffer differs beyond its tolerance; None if it does not.
+
+    A buffer whose size is not a whole number of its elements is compared exactly, byte by byte. NaN equals NaN only
+    where NaN was expected, and an infinity only the same infinity.
+    """
+    held = buffer if isinstance(buffer, Buffer) else Buffer.of(buffer)
+    if np.array_equal(expected, actual):
+        return None
+    dtype, shape = _view_as(held)
+    before, now = _bits(expected, dtype), _bits(actual, dtype)
+    places = np.flatnonzero(before != now)
+    if tolerance.kind == "exact" or dtype not in _BY_DTYPE:
+        error = _distance(_values(before[places], dtype), _values(now[places], dtype))
+        limit = np.zeros(places.size)
+    else:
+        wanted, got = _values(before[places], dtype), _values(now[places], dtype)
+        error = _float_distance(wanted, got)
+        limit = _limit(wanted, dtype, tolerance, before)
+        outside = error > limit
+        places, error, limit = places[outside], error[outside], limit[outside]
+    if not places.size:
+        return None
+    return _difference(held.name, dtype, shape, before, now, places, error, limit)
+
+
+def _view_as(buffer: Buffer) -> tuple[str, tuple[int, ...]]:
+    """The dtype and shape to compare in: complex numbers as pairs, odd sizes as bytes, one dimension if in doubt."""
+    dtype = _COMPONENT.get(buffer.dtype, buffer.dtype)
+    item = _item_bytes(dtype)
+    if buffer.nbytes % item:
+        return "uint8", (buffer.nbytes,)
+    count = buffer.nbytes // item
+    shape = (*buffer.shape, 2) if dtype != buffer.dtype else buffer.shape
+    return dtype, shape if shape and prod(shape) == count else (count,)
+
+
+def _item_bytes(dtype: str) -> int:
+    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+
+
+def _bits(data: Bytes, dtype: str) -> Elements:
+    """Elements as unsigned integers of their size, so that comparing them is comparing bits."""
+    return np.ascontiguousarray(data).view(f"u{_item_bytes(dtype)}")
+
+
+def _values(bits: Elements, dtype: str) -> Elements:
+    if dtype == "bfloat16":
+        return (bits.astype(np.uint32) << 16).view(np.float32)
+    # A bool may hold any byte; as numbers, 2 and 1 must still differ.
+    return bits if dtype == "bool" else bits.view(dtype)
+
+
+def _distance(wanted: Elements, got: Elements) -> NDArray[np.float64]:
+    """Absolute differences, right for the whole range of 64-bit integers too."""
+    if wanted.dtype.kind == "f":
+        return _float_distance(wanted, got)
+    unsigned = wanted.dtype.str.replace("i", "u")
+    high, low = np.maximum(wanted, got).view(unsigned), np.minimum(wanted, got).view(unsigned)
+    return np.asarray(high - low, dtype=np.float64)
+
+
+def _float_distance(wanted: Elements, got: Elements) -> NDArray[np.float64]:
+    """Absolute differences; infinite where one is NaN or infinite and the other is not the same."""
+    a, b = wanted.astype(np.float64), got.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.abs(a - b)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    error[same] = 0.0
+    error[~same & ~(np.isfinite(a) & np.isfinite(b))] = np.inf
+    return error
+
+
+def _limit(wanted: Elements, dtype: str, tolerance: Tolerance, whole: Elements) -> NDArray[np.float64]:
+    size = np.abs(np.nan_to_num(wanted.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0))
+    limit = np.maximum(tolerance.atol, tolerance.rtol * size)
+    if tolerance.scale:
+        limit = np.maximum(limit, tolerance.scale * _largest(_values(whole, dtype)))
+    if tolerance.ulp:
+        exponent = np.maximum(np.frexp(size)[1] - 1, _SMALLEST_EXPONENT[dtype])
+        limit = np.maximum(limit, tolerance.ulp * np.ldexp(1.0, exponent - _MANTISSA_BITS[dtype]))
+    return np.asarray(limit, dtype=np.float64)
+
+
+def _largest(values: Elements) -> float:
+    finite = values[np.isfinite(values)]
+    return max(float(finite.max()), -float(finite.min())) if finite.size else 0.0
+
+
+def _difference(
+    name: str,
+    dtype: str,
+    shape: tuple[int, ...],
+    before: Elements,
+    now: Elements,
+    places: NDArray[np.intp],
+    error: NDArray[np.float64],
+    limit: NDArray[np.float64],
+) -> Difference:
+    at = int(np.argmax(error))
+    first, worst = int(places[0]), int(places[at])
+    return Difference(
+        buffer=name,
+        count=int(places.size),
+        elements=int(before.size),
+        first=_index(first, shape),
+        first_expected=_text(before, first, dtype),
+        first_actual=_text(now, first, dtype),
+        worst=_index(worst, shape),
+        worst_expected=_text(before, worst, dtype),
+        worst_actual=_text(now, worst, dtype),
+        error=float(error[at]),
+        limit=float(limit[at]),
+    )
+
+
+def _index(place: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(place, shape))
+
+
+def _text(bits: Elements, place: int, dtype: str) -> str:
+    """The shortest text that gives the element back; a NaN with its bits."""
+    element = bits[place : place + 1]
+    value = _values(element, dtype)[0]
+    if value != value:
+        return f"nan({int(element[0]):#x})"
+    return str(value)
+
+
+def _sentence(unit: ReplayUnit, found: Difference) -> str:
+    index = ", ".join(map(str, found.first))
+    text = (
+        f"{found.buffer}[{index}] is {found.first_actual} instead of {found.first_expected} "
+        f"({found.count} of {found.elements} elements differ, by at most {found.error:.3g}"
+    )
+    if found.buffer not in unit.written:
+        return text + "; the recorded kernel does not write this buffer)."
+    return text + (f", {found.limit:.3g} allowed)." if found.limit else ").")

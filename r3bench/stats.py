@@ -1,0 +1,216 @@
+"""Samples to an estimate, an interval and a decision. Pure and deterministic: equal data give an equal answer.
+
+A contest of two arms gives one number per block, ``d = log(candidate / baseline)``. Its location is estimated by
+Hodges and Lehmann (1963): the median of the Walsh averages ``(d[i] + d[j]) / 2``. The interval comes from the exact
+null distribution of Wilcoxon's signed-rank statistic: it holds for any symmetric distribution, normal or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from functools import lru_cache
+from itertools import accumulate
+from math import exp, expm1, inf, log1p
+
+import numpy as np
+from numpy.typing import NDArray
+
+from r3bench.model import Status, Verdict
+
+
+MATCHED = Verdict(status=Status.MATCH)
+
+
+class Decision(Enum):
+    """What a contest of candidate against baseline says. Only FASTER and SLOWER are claims."""
+
+    IDENTICAL = "identical"  # same machine code and same launch: nothing was timed
+    FASTER = "faster"
+    SAME = "same"
+    SLOWER = "slower"
+    UNCLEAR = "unclear"  # the interval still crosses a gate at the last look
+    UNSTABLE = "unstable"  # a claim that a fresh process with fresh memory did not confirm
+    REFUSED = "refused"  # an arm did not match what was recorded: it has no time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """Estimate and bounds of the log ratio, at the given confidence."""
+
+    estimate: float
+    low: float
+    high: float
+    confidence: float
+
+    @property
+    def smallest_effect(self) -> float:
+        """The smallest effect that could have been seen: half the interval's width, as a fraction (0.01 is 1 %)."""
+        half = (self.high - self.low) / 2
+        return expm1(half) if half < inf else inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """The probability of any wrong claim in a session, split evenly over its kernels and their looks."""
+
+    error: float = 0.01
+    kernels: int = 1
+    looks: int = 3
+
+    def __post_init__(self) -> None:
+        if not 0 < self.error < 1 or self.kernels < 1 or self.looks < 1:
+            raise ValueError("an error budget needs an error between 0 and 1, one kernel and one look at least")
+
+    @property
+    def alpha(self) -> float:
+        """The two-sided error of one look at one kernel."""
+        return self.error / (self.kernels * self.looks)
+
+    @property
+    def schedule(self) -> tuple[int, ...]:
+        """Blocks at each look: the first where the exact test can decide at all, then twice and four times as many."""
+        first = fewest_blocks(self.alpha)
+        return tuple(first << look for look in range(self.looks))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One contest of candidate against baseline on one unit.
+
+    ``speedup`` is baseline time over candidate time, with its interval ``low`` to ``high`` at ``confidence``; 1 for
+    IDENTICAL and None for REFUSED, where ``refused`` names the arm and ``verdict`` says why. ``baseline_ns`` and
+    ``candidate_ns`` are the medians of the blocks' times per launch, None where nothing was timed. ``smallest_effect``
+    and ``gate`` are fractions. ``d`` holds every block's log(candidate / baseline), ``orders`` its order (``AB`` is
+    baseline first) and the two ``samples`` every window's nanoseconds per launch, block by block. ``repeat`` is the
+    second contest of a claim, in a fresh process: its numbers stand beside these.
+    """
+
+    decision: Decision
+    speedup: float | None
+    low: float | None
+    high: float | None
+    confidence: float
+    blocks: int
+    baseline_ns: float | None
+    candidate_ns: float | None
+    smallest_effect: float
+    gate: float
+    d: tuple[float, ...] = ()
+    orders: tuple[str, ...] = ()
+    baseline_samples_ns: tuple[tuple[float, ...], ...] = ()
+    candidate_samples_ns: tuple[tuple[float, ...], ...] = ()
+    baseline_binary: str | None = None
+    candidate_binary: str | None = None
+    conditions: tuple[tuple[str, str], ...] = ()
+    verdict: Verdict = MATCHED
+    refused: str | None = None
+    repeat: Comparison | None = None
+
+
+# -- the exact signed-rank interval ---------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def signed_rank_counts(n: int) -> tuple[int, ...]:
+    """How many of the 2**n sign patterns give each rank sum 0, 1, ... n(n+1)/2 of the positive values."""
+    counts = [1]
+    for rank in range(1, n + 1):
+        shifted = [0] * rank + counts
+        counts = [a + b for a, b in zip(counts + [0] * rank, shifted, strict=True)]
+    return tuple(counts)
+
+
+@lru_cache(maxsize=1024)
+def outer_rank(n: int, alpha: float) -> int:
+    """Which Walsh average, counted from either end, bounds an interval of error at most ``alpha``; 0 if none can."""
+    allowed = Fraction(alpha) * 2**n / 2
+    return sum(1 for total in accumulate(signed_rank_counts(n)) if total <= allowed)
+
+
+def fewest_blocks(alpha: float) -> int:
+    """The smallest number of blocks from which a two-sided error of ``alpha`` can be reached."""
+    blocks = 1
+    while Fraction(2, 2**blocks) > Fraction(alpha):
+        blocks += 1
+    return blocks
+
+
+def walsh_averages(d: Sequence[float]) -> NDArray[np.float64]:
+    """All n(n+1)/2 averages of two values, each value with itself too, in ascending order."""
+    values = np.asarray(d, dtype=np.float64)
+    first, second = np.triu_indices(values.size)
+    return np.sort((values[first] + values[second]) / 2)
+
+
+def signed_rank_interval(d: Sequence[float], alpha: float) -> Interval:
+    """Hodges-Lehmann estimate and the exact interval of error at most ``alpha``; infinite if the blocks are too few."""
+    if not d:
+        raise ValueError("an interval needs at least one block")
+    averages = walsh_averages(d)
+    rank = outer_rank(len(d), alpha)
+    low, high = (float(averages[rank - 1]), float(averages[-rank])) if rank else (-inf, inf)
+    return Interval(estimate=float(np.median(averages)), low=low, high=high, confidence=1 - alpha)
+
+
+# -- deciding -------------------------------------------------------------------------------------------------------
+
+
+def decide(interval: Interval, gate: float) -> Decision | None:
+    """FASTER, SLOWER or SAME if the whole interval is beyond a gate or between the two; None to take another look."""
+    edge = log1p(gate)
+    if interval.high < -edge:
+        return Decision.FASTER
+    if interval.low > edge:
+        return Decision.SLOWER
+    if -edge <= interval.low and interval.high <= edge:
+        return Decision.SAME
+    return None
+
+
+def block_statistic(samples: Sequence[float]) -> float:
+    """One block's time of one arm: the 25th percentile of its windows, which a few disturbed windows do not move."""
+    return float(np.percentile(np.asarray(samples, dtype=np.float64), 25))
+
+
+def speedup_of(log_ratio: float) -> float:
+    """Baseline time over candidate time for a value of log(candidate / baseline)."""
+    return exp(-log_ratio)
+
+
+def identical(gate: float, binary: str) -> Comparison:
+    """The answer for two arms with the same machine code and the same launch."""
+    return Comparison(
+        decision=Decision.IDENTICAL,
+        speedup=1.0,
+        low=1.0,
+        high=1.0,
+        confidence=1.0,
+        blocks=0,
+        baseline_ns=None,
+        candidate_ns=None,
+        smallest_effect=0.0,
+        gate=gate,
+        baseline_binary=binary,
+        candidate_binary=binary,
+    )
+
+
+def refused(gate: float, arm: str, verdict: Verdict) -> Comparison:
+    """The answer when ``arm`` (``baseline`` or ``candidate``) did not do what was recorded."""
+    return Comparison(
+        decision=Decision.REFUSED,
+        speedup=None,
+        low=None,
+        high=None,
+        confidence=0.0,
+        blocks=0,
+        baseline_ns=None,
+        candidate_ns=None,
+        smallest_effect=inf,
+        gate=gate,
+        verdict=verdict,
+        refused=arm,
+    )
