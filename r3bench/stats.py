@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from r3bench.model import Status, Verdict
 
-
 MATCHED = Verdict(status=Status.MATCH)
 
 
