@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from r3bench.model import Binary, LaunchConfig, ReplayUnit, Target
+from r3bench.compare import Tolerance
+from r3bench.model import Binary, LaunchConfig, ReplayUnit, Target, Verdict
 
 Bytes = NDArray[np.uint8]
 
@@ -40,6 +41,8 @@ class Device(Protocol):
 
     target: Target
     name: str
+    orders: tuple[str, ...]
+    """In which orders it can run the threads of a block; ``forward`` first. A missing barrier may hide in one."""
 
     def allocate(self, unit: ReplayUnit, before: Mapping[str, Bytes]) -> Memory:
         """Place a unit: ``before`` holds the bytes of every allocation and global by name. Restored already."""
@@ -50,14 +53,27 @@ class Device(Protocol):
     def download(self, memory: Memory) -> dict[str, Bytes]:
         """The bytes of every allocation and global now, as uint8 arrays by name."""
 
+    def compare(
+        self, memory: Memory, expected: Mapping[str, Bytes], tolerances: Mapping[str, Tolerance] | None = None
+    ) -> Verdict:
+        """Judge the memory as :func:`r3bench.compare.judge` does, where the bytes are."""
+
     def release(self, memory: Memory) -> None:
         """Give the memory back; the handle must not be used again."""
 
     def load(self, binary: Binary) -> Kernel:
         """Make a binary ready to launch; LaunchError if its format or target does not fit."""
 
-    def launch(self, kernel: Kernel, memory: Memory, launch: LaunchConfig, *, timeout_s: float = 10.0) -> None:
-        """Run once and wait."""
+    def launch(
+        self,
+        kernel: Kernel,
+        memory: Memory,
+        launch: LaunchConfig,
+        *,
+        timeout_s: float = 10.0,
+        order: str = "forward",
+    ) -> None:
+        """Run once and wait, in one of ``orders``."""
 
     def window(
         self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 10.0
