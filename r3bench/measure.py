@@ -1,0 +1,241 @@
+"""The timing procedure: windows on rings of clones, blocks in random order, looks until the interval decides.
+
+A *window* restores a ring of clones of the unit's memory and then launches once on each, without pause: valid for
+kernels that update their input, and no launch finds the previous one's results. A *block* is some windows of one arm
+and then of the other, which goes first being drawn at random. After each block the memory that a last timed launch
+left behind is compared with what was recorded.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, log
+from statistics import median
+
+from r3bench.devices import Bytes, Device, Kernel, Memory
+from r3bench.errors import CandidateFailure
+from r3bench.model import LaunchConfig, Measurement, ReplayUnit, Status, Verdict
+from r3bench.stats import (
+    Budget,
+    Comparison,
+    Decision,
+    Interval,
+    block_statistic,
+    decide,
+    signed_rank_interval,
+    speedup_of,
+)
+
+Check = Callable[[Memory], Verdict]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Procedure:
+    """The numbers of the procedure: how long a window is, how many there are, how much memory its ring may take."""
+
+    window_ns: float = 300_000.0
+    windows: int = 7
+    warm_up_ns: float = 20_000_000.0
+    ring_bytes: int = 1 << 28
+    timeout_s: float = 10.0
+
+
+# Ranks candidates inside a search; nothing is claimed from it.
+RANKING = Procedure(windows=5, warm_up_ns=1_000_000.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a contest is decided by: the gate as a fraction, the error budget, and how to measure."""
+
+    gate: float
+    budget: Budget
+    procedure: Procedure = Procedure()
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A loaded binary, how it is launched, and which side it takes (``baseline``, ``candidate``)."""
+
+    kernel: Kernel
+    launch: LaunchConfig
+    name: str = "candidate"
+
+
+class ArmFailed(Exception):
+    """An arm failed while it was timed, or left something else behind than what was recorded.
+
+    ``failure`` is what the device raised, or the verdict that is not a match; :mod:`r3bench.replay` makes the answer.
+    """
+
+    def __init__(self, arm: str, failure: CandidateFailure | Verdict) -> None:
+        super().__init__(f"the {arm} failed while it was timed")
+        self.arm = arm
+        self.failure = failure
+
+
+class Ring:
+    """Clones of one unit's memory on a device, made when they are first needed."""
+
+    def __init__(self, device: Device, unit: ReplayUnit, before: Mapping[str, Bytes]) -> None:
+        self.device = device
+        self.unit = unit
+        self._before = before
+        self._memories: list[Memory] = []
+
+    @property
+    def clone_bytes(self) -> int:
+        return max(1, sum(data.nbytes for data in self._before.values()))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the clones made so far take on the device."""
+        return len(self._memories) * self.clone_bytes
+
+    def take(self, count: int) -> Sequence[Memory]:
+        """The first ``count`` clones; what is in them is whatever the last launch left."""
+        while len(self._memories) < count:
+            self._memories.append(self.device.allocate(self.unit, self._before))
+        return self._memories[:count]
+
+    def release(self) -> None:
+        while self._memories:
+            self.device.release(self._memories.pop())
+
+
+def window(arm: Arm, ring: Ring, clones: int, timeout_s: float) -> float:
+    """Restore ``clones`` memories, launch once on each: nanoseconds per launch. ArmFailed if the arm does."""
+    memories = ring.take(clones)
+    for memory in memories:
+        ring.device.restore(memory)
+    try:
+        return ring.device.window(arm.kernel, memories, arm.launch, timeout_s=timeout_s) / clones
+    except CandidateFailure as failure:
+        raise ArmFailed(arm.name, failure) from failure
+
+
+def confirm(arm: Arm, ring: Ring, clones: int, check: Check) -> None:
+    """Judge the memory that the last launch of a window left behind; ArmFailed unless it matches."""
+    verdict = check(ring.take(clones)[-1])
+    if verdict.status is not Status.MATCH:
+        raise ArmFailed(arm.name, verdict)
+
+
+def fit(arms: Sequence[Arm], ring: Ring, procedure: Procedure) -> int:
+    """Warm up, and find how many clones make a window of the fastest arm long enough, or as long as memory allows."""
+    most = max(1, procedure.ring_bytes // ring.clone_bytes)
+    clones, spent = 1, 0.0
+    while True:
+        times = [window(arm, ring, clones, procedure.timeout_s) for arm in arms]
+        spent += sum(times) * clones
+        shortest = max(1.0, min(times) * clones)
+        if shortest < procedure.window_ns and clones < most:
+            # A short window is mostly the cost of starting it, so never trust one for more than a factor of eight.
+            clones = min(most, max(clones + 1, min(8 * clones, ceil(1.1 * clones * procedure.window_ns / shortest))))
+        elif spent >= procedure.warm_up_ns:
+            return clones
+
+
+def rank(arm: Arm, ring: Ring, check: Check, procedure: Procedure = RANKING) -> Measurement:
+    """A cheap measurement of one verified arm. ArmFailed if it did not do while timed what it did before."""
+    clones = fit([arm], ring, procedure)
+    samples = _samples(arm, ring, clones, check, procedure)
+    conditions = {"procedure": "rank", "clones": str(clones), **ring.device.conditions()}
+    return Measurement(
+        samples_ns=samples, binary=arm.kernel.binary.sha256, conditions=tuple(sorted(conditions.items()))
+    )
+
+
+# -- a contest of two arms ------------------------------------------------------------------------------------------
+
+
+def orders(schedule: Sequence[int], seed: int) -> Iterator[str]:
+    """``AB`` (baseline first) or ``BA`` for each block: random, and as balanced as can be at every look."""
+    chance = random.Random(seed)
+    done = ahead = 0
+    for look in schedule:
+        count = look - done
+        # An odd look leaves one order ahead; the next look starts with the other.
+        first = (count - ahead) // 2 if ahead else count // 2 + (count % 2 and chance.randrange(2))
+        drawn = ["AB"] * first + ["BA"] * (count - first)
+        ahead += 2 * first - count
+        done = look
+        chance.shuffle(drawn)
+        yield from drawn
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block: its order and each arm's windows in nanoseconds per launch."""
+
+    order: str
+    baseline_ns: tuple[float, ...]
+    candidate_ns: tuple[float, ...]
+
+    @property
+    def d(self) -> float:
+        return log(block_statistic(self.candidate_ns) / block_statistic(self.baseline_ns))
+
+
+def contest(baseline: Arm, candidate: Arm, ring: Ring, check: Check, terms: Terms, seed: int) -> Comparison:
+    """Time two verified arms against each other until a look decides; UNCLEAR if none does.
+
+    ``check`` judges a memory after exactly one launch. ``seed`` gives the order of blocks and is kept in the
+    conditions with the number of clones. ArmFailed if an arm does not do while timed what it did before.
+    """
+    arms = {"A": baseline, "B": candidate}
+    clones = fit([baseline, candidate], ring, terms.procedure)
+    before = ring.device.conditions()
+    blocks: list[Block] = []
+    for order in orders(terms.budget.schedule, seed):
+        samples = {side: _samples(arms[side], ring, clones, check, terms.procedure) for side in order}
+        blocks.append(Block(order, samples["A"], samples["B"]))
+        if len(blocks) in terms.budget.schedule and decide(_interval(blocks, terms), terms.gate):
+            break
+    return replace(
+        _comparison(blocks, terms),
+        conditions=_conditions(before, ring.device.conditions(), seed, clones),
+        baseline_binary=baseline.kernel.binary.sha256,
+        candidate_binary=candidate.kernel.binary.sha256,
+    )
+
+
+def _samples(arm: Arm, ring: Ring, clones: int, check: Check, procedure: Procedure) -> tuple[float, ...]:
+    """The windows of one arm in a row, confirmed by what the last of them left behind."""
+    samples = tuple(window(arm, ring, clones, procedure.timeout_s) for _ in range(procedure.windows))
+    confirm(arm, ring, clones, check)
+    return samples
+
+
+def _interval(blocks: Sequence[Block], terms: Terms) -> Interval:
+    return signed_rank_interval([block.d for block in blocks], terms.budget.alpha)
+
+
+def _comparison(blocks: Sequence[Block], terms: Terms) -> Comparison:
+    interval = _interval(blocks, terms)
+    return Comparison(
+        decision=decide(interval, terms.gate) or Decision.UNCLEAR,
+        speedup=speedup_of(interval.estimate),
+        low=speedup_of(interval.high),
+        high=speedup_of(interval.low),
+        confidence=interval.confidence,
+        blocks=len(blocks),
+        baseline_ns=median(block_statistic(block.baseline_ns) for block in blocks),
+        candidate_ns=median(block_statistic(block.candidate_ns) for block in blocks),
+        smallest_effect=interval.smallest_effect,
+        gate=terms.gate,
+        d=tuple(block.d for block in blocks),
+        orders=tuple(block.order for block in blocks),
+        baseline_samples_ns=tuple(block.baseline_ns for block in blocks),
+        candidate_samples_ns=tuple(block.candidate_ns for block in blocks),
+    )
+
+
+def _conditions(
+    before: Mapping[str, str], after: Mapping[str, str], seed: int, clones: int
+) -> tuple[tuple[str, str], ...]:
+    """What the device said before timing, what had changed afterwards, and how to draw the same order again."""
+    changed = {f"{name} afterwards": value for name, value in after.items() if before.get(name) != value}
+    return tuple(sorted({**before, **changed, "seed": str(seed), "clones": str(clones)}.items()))

@@ -1,0 +1,295 @@
+"""Capture + variant + device -> outcome: build, restore, run, compare all memory, time the same bytes, compare again.
+
+:func:`attempt` is the one place where a candidate's failure becomes a verdict. Everything else that can be raised
+stops the run: it is not the candidate's fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Literal, Protocol, TypeVar
+
+from r3bench import remix, store
+from r3bench.compare import Tolerance, tolerances_for
+from r3bench.devices import Bytes, Device, Memory
+from r3bench.errors import BuildError, CandidateFailure, CaptureError, LaunchError, ReplayTimeout, Unsupported
+from r3bench.measure import RANKING, Arm, ArmFailed, Procedure, Ring, Terms, contest, rank
+from r3bench.model import (
+    Capture,
+    Measurement,
+    Outcome,
+    ReplayUnit,
+    Status,
+    Target,
+    Variant,
+    Verdict,
+    content_id,
+)
+from r3bench.remix import BuildRequest
+from r3bench.stats import Comparison, identical, refused
+from r3bench.toolchain import Built
+
+Timing = Literal["none", "rank"]
+Lock = Callable[[], AbstractContextManager[object]]
+T = TypeVar("T")
+
+
+class Builder(Protocol):
+    """What replay needs of a compiler; :class:`r3bench.toolchain.Compiler` is one."""
+
+    def submit(self, request: BuildRequest) -> Future[Built]: ...
+
+    def close(self) -> None: ...
+
+
+# -- failures become verdicts ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A verdict that is not a match, and the arm it belongs to (empty if only one was at work)."""
+
+    verdict: Verdict
+    arm: str = ""
+
+
+def attempt(action: Callable[[], T]) -> T | Failure:
+    """What ``action`` gives, or the verdict on a candidate that failed in it."""
+    try:
+        return action()
+    except CandidateFailure as failure:
+        return Failure(_verdict(failure))
+    except ArmFailed as failed:
+        cause = failed.failure
+        return Failure(cause if isinstance(cause, Verdict) else _verdict(cause), failed.arm)
+
+
+def _verdict(failure: CandidateFailure) -> Verdict:
+    for kind, status in (
+        (Unsupported, Status.UNSUPPORTED),
+        (BuildError, Status.BUILD_FAILED),
+        (LaunchError, Status.LAUNCH_FAILED),
+        (ReplayTimeout, Status.TIMEOUT),
+    ):
+        if isinstance(failure, kind):
+            return Verdict(status=status, detail=str(failure))
+    return Verdict(status=Status.FAULT, detail=str(failure))
+
+
+# -- a unit on a device ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What a unit is replayed from: memory before and expected after, by name; source texts by path; tolerances."""
+
+    capture: Capture
+    unit: ReplayUnit
+    before: Mapping[str, Bytes]
+    expected: Mapping[str, Bytes]
+    texts: Mapping[str, str]
+    tolerances: Mapping[str, Tolerance]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held; what ``expected`` shares with ``before`` counts once."""
+        return sum({id(data): data.nbytes for data in (*self.before.values(), *self.expected.values())}.values())
+
+
+def read_material(capture: Capture, unit: int) -> Material:
+    """Read a unit from the store. CaptureError if it has no such unit or is damaged."""
+    if not 0 <= unit < len(capture.units):
+        raise CaptureError(f"{capture.path} has no unit {unit}; it has {len(capture.units)}, counted from 0.")
+    contents = store.contents(capture, unit)
+    return Material(
+        capture,
+        capture.units[unit],
+        contents.before,
+        {**contents.before, **contents.after},
+        store.sources(capture),
+        tolerances_for(capture),
+    )
+
+
+class Placement:
+    """One unit on one device: a ring of clones, and what a launch on one of them must leave behind."""
+
+    def __init__(self, device: Device, material: Material) -> None:
+        self.device = device
+        self.material = material
+        self.ring = Ring(device, material.unit, material.before)
+
+    def check(self, memory: Memory) -> Verdict:
+        """Judge a memory on which a kernel was launched once."""
+        return self.device.compare(memory, self.material.expected, self.material.tolerances)
+
+    def verify(self, arm: Arm, timeout_s: float) -> Verdict:
+        """Run an arm on restored memory, in each order of threads that the device offers, and judge all of memory."""
+        unit = self.material.unit
+        if not unit.written:
+            where = f"unit {unit.index} of {self.material.capture.name}"
+            detail = (
+                f"In {where} the recorded kernel changed nothing, so any kernel would match; record another launch."
+            )
+            return Verdict(status=Status.VACUOUS, detail=detail)
+        memory = self.ring.take(1)[0]
+        for order in self.device.orders:
+            self.device.restore(memory)
+            self.device.launch(arm.kernel, memory, arm.launch, timeout_s=timeout_s, order=order)
+            verdict = self.check(memory)
+            if verdict.status is not Status.MATCH:
+                return verdict
+        return verdict
+
+
+# -- one variant ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Trial:
+    """One variant on its way through a placement; what was learned of it stays when it fails."""
+
+    placement: Placement
+    variant: Variant
+    name: str = "candidate"
+    built: Built | None = None
+    arm: Arm | None = None
+    verdict: Verdict = field(default_factory=lambda: Verdict(status=Status.BUILD_FAILED))
+    measurement: Measurement | None = None
+    stages: list[tuple[str, float]] = field(default_factory=list)
+
+    @property
+    def matches(self) -> bool:
+        return self.verdict.status is Status.MATCH
+
+    def verify(self, build: Future[Built], timeout_s: float) -> None:
+        """Load what was built, run it and judge it."""
+        found = attempt(lambda: self._verify(build, timeout_s))
+        self.verdict = found.verdict if isinstance(found, Failure) else found
+
+    def _verify(self, build: Future[Built], timeout_s: float) -> Verdict:
+        self.built = build.result()
+        self.stages.extend(self.built.stages)
+        begin = perf_counter()
+        kernel = self.placement.device.load(self.built.binary)
+        self.arm = Arm(kernel, remix.launch_for(self.placement.material.unit, self.variant), self.name)
+        loaded = perf_counter()
+        verdict = self.placement.verify(self.arm, timeout_s)
+        self.stages += [("load", loaded - begin), ("verify", perf_counter() - loaded)]
+        return verdict
+
+    def rank(self, procedure: Procedure) -> None:
+        """Time the verified arm for a ranking; a candidate that fails meanwhile loses its match."""
+        arm = self.arm
+        assert arm is not None
+        begin = perf_counter()
+        found = attempt(lambda: rank(arm, self.placement.ring, self.placement.check, procedure))
+        if isinstance(found, Failure):
+            self.verdict = found.verdict
+        else:
+            self.measurement = found
+        self.stages.append(("time", perf_counter() - begin))
+
+    def outcome(self) -> Outcome:
+        material = self.placement.material
+        return Outcome(
+            capture=material.capture.name,
+            unit=material.unit.index,
+            variant=content_id(self.variant),
+            target=self.placement.device.target,
+            verdict=self.verdict,
+            measurement=self.measurement,
+            module=self.built.module if self.built else None,
+            binary=self.built.binary.sha256 if self.built else None,
+            facts=self.built.binary.facts if self.built else (),
+            stages=tuple(self.stages),
+        )
+
+
+def build(material: Material, variant: Variant, target: Target, compiler: Builder) -> Future[Built]:
+    """Start building a variant for a unit; a variant that cannot even be asked for fails in the future too."""
+    try:
+        request = remix.build_request(material.capture, material.texts, material.unit, variant, target)
+        return compiler.submit(request)
+    except CandidateFailure as failure:
+        failed: Future[Built] = Future()
+        failed.set_exception(failure)
+        return failed
+
+
+def evaluate(
+    placement: Placement,
+    variant: Variant,
+    built: Future[Built],
+    *,
+    timing: Timing = "rank",
+    timeout_s: float = 10.0,
+    lock: Lock = nullcontext,
+) -> Outcome:
+    """Verify a variant, and rank it if it matches; ``lock`` is held while it is timed, and only then."""
+    trial = Trial(placement, variant)
+    trial.verify(built, timeout_s)
+    if trial.matches and timing == "rank":
+        with lock():
+            trial.rank(replace(RANKING, timeout_s=timeout_s))
+    return trial.outcome()
+
+
+def replay(
+    capture: Capture,
+    variant: Variant,
+    device: Device,
+    compiler: Builder,
+    *,
+    unit: int = 0,
+    timing: Timing = "rank",
+    timeout_s: float = 10.0,
+) -> Outcome:
+    """Build a variant of a recorded kernel, run it on one recorded unit, check it and time it.
+
+    ``timing`` is ``none`` or ``rank`` (a cheap measurement that orders candidates and claims nothing). A candidate's
+    failure is the outcome's verdict; CaptureError and DeviceUnavailable are raised.
+    """
+    material = read_material(capture, unit)
+    placement = Placement(device, material)
+    try:
+        built = build(material, variant, device.target, compiler)
+        return evaluate(placement, variant, built, timing=timing, timeout_s=timeout_s)
+    finally:
+        placement.ring.release()
+
+
+# -- two variants ---------------------------------------------------------------------------------------------------
+
+
+def compete(
+    placement: Placement,
+    baseline: tuple[Variant, Future[Built]],
+    candidate: tuple[Variant, Future[Built]],
+    terms: Terms,
+    *,
+    repetition: int = 0,
+    lock: Lock = nullcontext,
+) -> Comparison:
+    """Verify two variants and time them against each other; IDENTICAL code and launch are not timed.
+
+    REFUSED if one of them does not match, before timing or after. Each ``repetition`` draws its own order of blocks.
+    """
+    arms = []
+    for name, (variant, built) in (("baseline", baseline), ("candidate", candidate)):
+        trial = Trial(placement, variant, name)
+        trial.verify(built, terms.procedure.timeout_s)
+        if trial.arm is None or not trial.matches:
+            return refused(terms.gate, name, trial.verdict)
+        arms.append(trial.arm)
+    codes = [arm.kernel.binary.sha256 for arm in arms]
+    if codes[0] == codes[1] and arms[0].launch == arms[1].launch:
+        return identical(terms.gate, codes[0])
+    seed = int(content_id(codes, repetition)[:8], 16)
+    with lock():
+        found = attempt(lambda: contest(arms[0], arms[1], placement.ring, placement.check, terms, seed))
+    return refused(terms.gate, found.arm, found.verdict) if isinstance(found, Failure) else found
