@@ -1,0 +1,183 @@
+"""Capture and change make a build request and a launch. Pure: no input, no output.
+
+It also says which block shapes a kernel may run with. A kernel is *block-shape-agnostic* when all it does with its
+place in the grid is ``blockIdx * blockDim + threadIdx`` per axis, with no shared memory, barrier, warp collective or
+``gridDim``: then any block shape with at least as many threads per axis computes the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from r3bench.errors import CaptureError
+from r3bench.model import Capture, Configuration, Dim3, LaunchConfig, ReplayUnit, Target, Variant
+from r3bench.space import UnitFacts, unit_facts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildRequest:
+    """Everything that decides a binary: source texts by path, flags, kernel, target, configuration and facts."""
+
+    files: tuple[tuple[str, str], ...]
+    main: str
+    flags: tuple[str, ...]
+    symbol: str
+    target: Target
+    configuration: Configuration
+    facts: UnitFacts
+
+
+def launch_for(unit: ReplayUnit, variant: Variant) -> LaunchConfig:
+    """The launch of a variant on a unit: as recorded, or by the variant's rule."""
+    return variant.launch.apply(unit.launch) if variant.launch else unit.launch
+
+
+def build_request(
+    capture: Capture, texts: Mapping[str, str], unit: ReplayUnit, variant: Variant, target: Target
+) -> BuildRequest:
+    """What to build for a variant on a unit: ``texts`` by path, with the variant's own texts in their place.
+
+    CaptureError where the capture holds no source, or the texts do not include the main file.
+    """
+    source = capture.source
+    if source is None:
+        raise CaptureError(
+            f"{capture.path} holds no source of {capture.symbol}, so it cannot be rebuilt; record it again"
+        )
+    files = {**texts, **dict(variant.files or ())}
+    if source.main not in files:
+        raise CaptureError(f"{capture.path} names {source.main} as the source of {capture.symbol}, which is missing")
+    return BuildRequest(
+        files=tuple(sorted(files.items())),
+        main=source.main,
+        flags=source.flags,
+        symbol=capture.symbol,
+        target=target,
+        configuration=variant.configuration or Configuration(),
+        facts=unit_facts(capture.parameters, unit, launch_for(unit, variant)),
+    )
+
+
+# -- which block shapes are legal -----------------------------------------------------------------------------------
+
+MAX_THREADS = 1024
+WARP = 32
+
+_COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+_SPACE = re.compile(r"\s*([^\w\s])\s*")
+_CAST = re.compile(
+    r"\((?:unsigned|signed|int|long|short|size_t|u?int(?:32|64)_t)(?:\s+(?:int|long))*\)(?=\(*(?:block|thread))"
+)
+_ROUND_ONE = re.compile(r"(?<!\w)\(((?:block|thread)\w+\.[xyz])\)")
+_BEFORE, _AFTER = r"(?<![-*/%])", r"(?![*/%])"
+_PRODUCT = re.compile(rf"{_BEFORE}(?:blockIdx\.([xyz])\*blockDim\.\1|blockDim\.([xyz])\*blockIdx\.\2){_AFTER}")
+_ROUND_PRODUCT = re.compile(r"(?<!\w)\((r3_product_[xyz])\)")
+_SUM = re.compile(rf"{_BEFORE}(?:r3_product_([xyz])\+threadIdx\.\1|threadIdx\.([xyz])\+r3_product_\2)\b{_AFTER}")
+_FORBIDDEN = re.compile(
+    r"\b(threadIdx|blockIdx|blockDim|gridDim|warpSize|__shared__|__syncthreads\w*|__syncwarp|__\w+_sync|__activemask"
+    r"|__nvvm_\w+|__builtin_nvptx\w*|cooperative_groups|asm|__asm__|r3_product_[xyz])\b"
+)
+_BOUNDS = re.compile(r"__launch_bounds__\s*\(([^()]*)\)")
+_FUNCTION = re.compile(r"\b(?!(?:if|for|while|switch|catch)\b)(\w+)\s*\(")
+
+
+def legal_blocks(capture: Capture, unit: ReplayUnit, texts: Mapping[str, str]) -> tuple[Dim3, ...]:
+    """Block shapes this kernel may run with, the recorded one first; only that one where in doubt."""
+    recorded = unit.launch.block
+    text = "\n".join(_COMMENT_OR_TEXT.sub(" ", text) for text in texts.values())
+    name = _plain_name(capture)
+    if unit.launch.shared_bytes or unit.launch.cooperative or unit.launch.cluster or not _agnostic(text, name):
+        return (recorded,)
+    limit = _thread_limit(text, name)
+    return (recorded, *(block for block in _shapes(unit.launch) if prod(block) <= limit and block != recorded))
+
+
+def _plain_name(capture: Capture) -> str:
+    """The kernel's own name: ``kernel`` of ``void ns::kernel<double>(double*)``."""
+    head = capture.demangled.split("(")[0].split("<")[0]
+    return re.split(r"\s|::", head.strip())[-1]
+
+
+def _agnostic(text: str, kernel: str) -> bool:
+    bodies = list(_reachable(text, kernel))
+    return bool(bodies) and all(_FORBIDDEN.search(_without_global_index(body)) is None for body in bodies)
+
+
+def _without_global_index(body: str) -> str:
+    """The text without ``blockIdx.a * blockDim.a + threadIdx.a``, in any order and with casts."""
+    body = _ROUND_ONE.sub(r"\1", _CAST.sub("", _SPACE.sub(r"\1", body)))
+    body = _PRODUCT.sub(lambda match: f"r3_product_{match[1] or match[2]}", body)
+    return _SUM.sub("0", _ROUND_PRODUCT.sub(r"\1", body))
+
+
+def _reachable(text: str, kernel: str) -> Iterator[str]:
+    """The definition of the kernel and of everything it names that is defined here: functions, macros, variables.
+
+    Without a definition of the kernel there is nothing.
+    """
+    definitions = _definitions(text)
+    waiting, seen = [kernel], set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in definitions:
+            continue
+        seen.add(name)
+        for body in definitions[name]:
+            yield body
+            waiting += re.findall(r"\b[A-Za-z_]\w*\b", body)
+
+
+def _definitions(text: str) -> dict[str, list[str]]:
+    """The text of every function body and macro by name; all that share a name (overloads, branches of an #if)."""
+    found: dict[str, list[str]] = {}
+    for macro in re.finditer(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:[^\n\\]|\\\n|\\.)*)", text, re.MULTILINE):
+        found.setdefault(macro[1], []).append(macro[2])
+    for match in _FUNCTION.finditer(text):
+        body = _body_after(text, match.end() - 1)
+        if body is not None:
+            found.setdefault(match[1], []).append(body)
+    return found
+
+
+def _body_after(text: str, opening: int) -> str | None:
+    """The braces that follow a parameter list at once, as those of a definition do."""
+    end = _closing(text, opening, "()")
+    brace = re.compile(r"\s*(?:const|noexcept|->\s*\w+)?\s*\{").match(text, end)
+    return text[end : _closing(text, brace.end() - 1, "{}")] if brace else None
+
+
+def _closing(text: str, opening: int, pair: str) -> int:
+    """The index after the bracket that closes the one at ``opening``; the end of the text where none does."""
+    depth = 0
+    for match in re.compile(f"[{re.escape(pair)}]").finditer(text, opening):
+        depth += 1 if match[0] == pair[0] else -1
+        if depth == 0:
+            return match.end()
+    return len(text)
+
+
+def _thread_limit(text: str, kernel: str) -> int:
+    """The kernel's __launch_bounds__ where it is a number; no other block where it is an expression."""
+    limit = MAX_THREADS
+    for bounds in re.finditer(_BOUNDS.pattern + rf"[^{{;]*\b{re.escape(kernel)}\s*\(", text):
+        first = bounds[1].split(",")[0].strip()
+        limit = min(limit, int(first) if first.isdigit() else 0)
+    return limit
+
+
+def _shapes(recorded: LaunchConfig) -> Iterator[Dim3]:
+    """Power-of-two shapes of whole warps along the axes in use, no axis much longer than its threads."""
+    threads = [g * b for g, b in zip(recorded.grid, recorded.block, strict=True)]
+    longest = [1 << (n - 1).bit_length() for n in threads]
+    for z in _powers(min(longest[2], 8)):
+        for y in _powers(min(longest[1], 32)):
+            for x in _powers(min(longest[0], MAX_THREADS)):
+                if x * y * z % WARP == 0 and x * y * z <= MAX_THREADS and (x >= 8 or x == longest[0]):
+                    yield (x, y, z)
+
+
+def _powers(largest: int) -> Iterator[int]:
+    return (1 << exponent for exponent in range(largest.bit_length()))
