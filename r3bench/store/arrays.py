@@ -1,0 +1,214 @@
+"""Buffers as Zarr arrays and back: typed, named, shuffled, packed with zstd, each chunk with a checksum.
+
+The only place that imports zarr, and only when an array is touched. An array's attributes ``r3bench`` hold the
+SHA-256 of its bytes, and its true name and dtype where Zarr cannot hold those.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from r3bench.errors import CaptureError
+from r3bench.store.attributes import damaged, storage_dtype
+from r3bench.store.files import is_zip
+
+Bytes = NDArray[np.uint8]
+Document = Mapping[str, Any]
+
+CHUNK_BYTES = 4 << 20
+SHARD_BYTES = 64 << 20
+CHUNK_LIMIT = 1 << 31  # Blosc cannot pack more
+RATIO_LIMIT = 1 << 17  # zstd packs zeros about 8,000 to 1 in a chunk of ours
+CODECS = {"bytes", "blosc", "zstd", "crc32c", "sharding_indexed"}
+
+
+@dataclass(frozen=True, slots=True)
+class UnitContents:
+    """The memory of one unit as uint8 arrays by buffer name: all of it before, and after the launch.
+
+    When written, ``after`` may hold unchanged buffers too or leave them out; when read, it holds what changed.
+    """
+
+    before: Mapping[str, Bytes]
+    after: Mapping[str, Bytes]
+
+
+# -- writing --------------------------------------------------------------------------------------------------------
+
+
+def write_array(
+    folder: Path,
+    node: str,
+    data: Bytes,
+    *,
+    dtype: str = "uint8",
+    shape: Sequence[int] | None = None,
+    dims: Sequence[str] = (),
+    attributes: Mapping[str, Any] | None = None,
+    plain: bool = False,
+) -> None:
+    """Store raw bytes as the array ``node`` of a store; ``plain`` keeps them as one unpacked file."""
+    import zarr
+
+    typed = data.view(storage_dtype(dtype)).reshape(shape if shape is not None else (-1,))
+    chunks = _pieces(typed.shape, typed.itemsize, data.nbytes if plain else CHUNK_BYTES)
+    array: Any = zarr.create_array(
+        store=str(folder),
+        name=node,
+        shape=typed.shape,
+        dtype=typed.dtype,
+        chunks=chunks,
+        shards=_shards(typed, chunks) if data.nbytes > SHARD_BYTES and not plain else None,
+        compressors=None if plain else _compressors(typed.itemsize),
+        filters=None,
+        fill_value=0,
+        attributes={"r3bench": {**(attributes or {}), "sha256": sha256(data)}},
+        dimension_names=tuple(dims) or _own_dims(node, typed.ndim),
+        config={"write_empty_chunks": True},  # a chunk of zeros is not left out: -0.0 would lose its sign
+    )
+    array[...] = typed
+
+
+def sha256(data: Bytes | bytes) -> str:
+    return hashlib.sha256(data if isinstance(data, bytes) else data.data).hexdigest()
+
+
+def _own_dims(node: str, rank: int) -> tuple[str, ...]:
+    """Names no other array in the same group has, since xarray wants one size per name."""
+    name = node.rpartition("/")[2]
+    return tuple(f"{name}[{axis}]" for axis in range(rank))
+
+
+def _compressors(itemsize: int) -> list[Any]:
+    from zarr.codecs import BloscCodec, Crc32cCodec
+
+    return [BloscCodec(cname="zstd", clevel=5, shuffle="shuffle", typesize=itemsize), Crc32cCodec()]
+
+
+def _pieces(shape: tuple[int, ...], itemsize: int, limit: int) -> tuple[int, ...]:
+    """The largest run of whole trailing axes, and a part of the axis before, that stays within ``limit`` bytes."""
+    pieces, nbytes = [1] * len(shape), itemsize
+    for axis in reversed(range(len(shape))):
+        pieces[axis] = max(1, min(shape[axis], limit // max(nbytes, 1)))
+        nbytes *= pieces[axis]
+        if pieces[axis] < shape[axis]:
+            break
+    return tuple(pieces)
+
+
+def _shards(typed: NDArray[Any], chunks: tuple[int, ...]) -> tuple[int, ...]:
+    wanted = _pieces(typed.shape, typed.itemsize, SHARD_BYTES)
+    return tuple(-(-shard // chunk) * chunk for shard, chunk in zip(wanted, chunks, strict=True))
+
+
+# -- checking what a document claims --------------------------------------------------------------------------------
+
+
+def check_document(document: Any, dtype: str, shape: Sequence[int], where: str) -> None:
+    """CaptureError unless an array's document is one we could have written for such a buffer.
+
+    Names of codecs come from a short list, so that opening a store can never run what it brings along.
+    """
+    expected = {"zarr_format": 3, "node_type": "array", "shape": list(shape), "data_type": storage_dtype(dtype).name}
+    if not isinstance(document, Mapping) or any(document.get(key) != value for key, value in expected.items()):
+        raise damaged(where, f"its array is missing or not of shape {tuple(shape)} and type {dtype}")
+    if document.get("storage_transformers") or not _known(document.get("codecs")):
+        raise damaged(where, f"its array uses codecs other than {', '.join(sorted(CODECS))}")
+    if not re.fullmatch("[0-9a-f]{64}", recorded_hash(document)):
+        raise damaged(where, "its array has no SHA-256")
+    chunks = _member(document, "chunk_grid", "configuration", "chunk_shape")
+    sound = isinstance(chunks, list) and all(type(c) is int and 0 < c <= CHUNK_LIMIT for c in chunks)
+    if not sound or len(chunks) != len(shape) or prod(chunks) * storage_dtype(dtype).itemsize > CHUNK_LIMIT:
+        raise damaged(where, "its array's chunks are out of range")
+
+
+def recorded_hash(document: Document) -> str:
+    """The SHA-256 a document gives for its array's bytes, or an empty text."""
+    digest = _member(document, "attributes", "r3bench", "sha256")
+    return digest if isinstance(digest, str) else ""
+
+
+def _member(document: Any, *names: str) -> Any:
+    for name in names:
+        document = document.get(name) if isinstance(document, Mapping) else None
+    return document
+
+
+def _known(codecs: Any) -> bool:
+    """Whether a list of codecs, and those inside shards, holds only known ones."""
+    if not isinstance(codecs, list) or not codecs:
+        return False
+    for codec in codecs:
+        name, inner = _member(codec, "name"), _member(codec, "configuration") or {}
+        if name not in CODECS:
+            return False
+        if name == "sharding_indexed" and not (_known(inner.get("codecs")) and _known(inner.get("index_codecs"))):
+            return False
+    return True
+
+
+# -- reading --------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[Any]:
+    """The Zarr store of a capture, open for :func:`read_array`."""
+    import zarr
+    from zarr.storage import LocalStore, ZipStore
+
+    if not is_zip(path):
+        yield LocalStore(path, read_only=True)
+        return
+    archive = ZipStore(path, mode="r", read_only=True)
+    with _zarr_errors(str(path)):
+        zarr.open_group(archive, mode="r")  # what opens an archive; arrays read it without asking whether it is open
+    try:
+        yield archive
+    finally:
+        archive.close()
+
+
+def read_array(store: Any, node: str, document: Document, where: str) -> Bytes:
+    """The bytes of one array whose document was checked; CaptureError unless they are the recorded ones."""
+    import zarr
+    from zarr.storage import StorePath
+
+    with _zarr_errors(where):
+        array: Any = zarr.Array.from_dict(StorePath(store, node), dict(document))
+        values = np.ascontiguousarray(array[...])
+    data: Bytes = values.reshape(-1).view(np.uint8)
+    if sha256(data) != recorded_hash(document):
+        raise damaged(where, "its bytes are not the recorded ones")
+    return data
+
+
+@contextmanager
+def _zarr_errors(where: str) -> Iterator[None]:
+    """Zarr and its codecs have no error of their own for damage: what they raise on it, seen by flipping bits."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
+        raise damaged(where, f"its array cannot be read ({_first_line(error)})") from error
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
+def check_room(nbytes: int, stored: int, where: str) -> None:
+    """CaptureError, before anything is allocated, where arrays claim more than the machine or their files can hold."""
+    if nbytes > stored * RATIO_LIMIT:
+        raise damaged(where, f"{stored} stored bytes cannot hold the {nbytes} it claims")
+    if nbytes > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+        raise CaptureError(f"capture {where}: {nbytes} bytes exceed this machine's memory; replay it on a larger one")
