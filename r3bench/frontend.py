@@ -1,0 +1,253 @@
+"""CUDA C++ source -> LLVM IR: the clang that comes with ziglang, with our own device prelude and no CUDA toolkit.
+
+The IR is NVPTX IR as clang emits it before any optimization. It does not depend on the host: neither the host's
+headers nor a CUDA toolkit is looked for. Math that is not a single operation calls libdevice by its names
+(``__nv_expf``): a GPU links libdevice, the CPU device maps the names to the host's libm.
+
+Only the device side is compiled. Host code in the same file is parsed, so it must be free of host libraries.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import posixpath
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from r3bench.errors import BuildError, Diagnostic, Unsupported
+from r3bench.model import Parameter
+
+PRELUDE = Path(__file__).parent / "prelude"
+_MOST_ERRORS = 20
+
+
+# -- the compiler ---------------------------------------------------------------------------------------------------
+
+
+def find_compiler() -> Path:
+    """The ``zig`` binary whose clang compiles kernels. Raises ImportError where the package ziglang is missing."""
+    import ziglang
+
+    return Path(ziglang.__file__).parent / "zig"
+
+
+@functools.cache
+def compiler_version() -> str:
+    """For example ``clang version 22.1.8``."""
+    done = subprocess.run([find_compiler(), "clang", "--version"], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[0]
+
+
+def _command(arch: str, debug: bool) -> list[str]:
+    """clang's own front end rather than its driver, which would search the host for headers and a CUDA toolkit."""
+    return [
+        *(str(find_compiler()), "clang", "-cc1", "-x", "cuda", "-fcuda-is-device", "-fcuda-allow-variadic-functions"),
+        *("-triple", "nvptx64-nvidia-cuda", "-aux-triple", "x86_64-unknown-linux-gnu"),
+        *("-target-cpu", arch, "-target-feature", "+ptx86", "-target-sdk-version=12.8"),
+        *("-O3", "-disable-llvm-passes", "-emit-llvm", "-mframe-pointer=none", "-fno-threadsafe-statics"),
+        # Kernel names as nvcc gives them.
+        "-fclang-abi-compat=17",
+        *("-nostdsysteminc", "-nobuiltininc", "-isystem", str(PRELUDE / "include")),
+        *("-include", str(PRELUDE / "prelude.h")),
+        *("-w", "-ferror-limit", str(_MOST_ERRORS), "-fno-caret-diagnostics", "-fno-diagnostics-show-option"),
+        *(("-debug-info-kind=limited", "-dwarf-version=4") if debug else ()),
+    ]
+
+
+# -- flags ----------------------------------------------------------------------------------------------------------
+
+_FAST_MATH = ("-DR3_FAST_MATH", "-D__USE_FAST_MATH__", "-fdenormal-fp-math-f32=preserve-sign", "-fapprox-func")
+_SAME = {
+    "-use_fast_math": _FAST_MATH,
+    "-ffast-math": _FAST_MATH,
+    "-ftz=true": ("-fdenormal-fp-math-f32=preserve-sign",),
+    "-fmad=false": ("-ffp-contract=off",),
+    "-ffp-contract=off": ("-ffp-contract=off",),
+}
+# nvcc's and clang's flags that say nothing about what device code means, or that the configuration decides.
+_WITHOUT_EFFECT = re.compile(
+    r"-(O[0-3s]?|g|G|lineinfo|generate-line-info|w|W.*|c|dc|m64|rdc=.*|arch=.*|gpu-architecture=.*|code=.*|gencode=.*|"
+    r"generate-code=.*|cuda-gpu-arch=.*|maxrregcount=.*|expt-.*|extended-lambda|default-stream=.*|fPIC|"
+    r"(ftz|prec-div|prec-sqrt|fmad)=(true|false)|ffp-contract=(fast|on)|x=?cu|Xcompiler=.*|Xptxas=.*)"
+)
+_WITHOUT_EFFECT_NEXT = {"-Xcompiler", "-Xptxas", "-gencode", "-generate-code", "-arch", "-x", "-ccbin"}
+
+
+def _translated(flags: Sequence[str]) -> list[str]:
+    """nvcc's or clang's flags as arguments of clang's front end; raises BuildError for those it cannot honour."""
+    out, rest = [], iter(flags)
+    for flag in rest:
+        flag = flag[1:] if flag.startswith("--") else flag
+        if match := re.fullmatch(r"(-I|-D|-U|-isystem|-include)[= ]?(.*)", flag):
+            value = match[2] or next(rest, "")
+            out += [match[1], value if match[1] in ("-D", "-U") else _inside(value, flag)]
+        elif flag in _SAME:
+            out += _SAME[flag]
+        elif match := re.fullmatch(r"-std=((?:c|gnu)\+\+\w\w)", flag):
+            out.append(flag)
+        elif flag in _WITHOUT_EFFECT_NEXT:
+            next(rest, "")
+        elif not _WITHOUT_EFFECT.fullmatch(flag):
+            raise BuildError(f"compiler flag {flag} is not known here: remove it from the capture's flags")
+    return out if any(f.startswith("-std=") for f in out) else [*out, "-std=c++17"]
+
+
+def _inside(path: str, where: str) -> str:
+    """``path`` normalized; raises BuildError if it leads out of the source tree."""
+    normal = posixpath.normpath(path)
+    if not path or posixpath.isabs(normal) or normal.split("/")[0] == "..":
+        raise BuildError(f"{where} leads out of the source tree: use paths relative to its root")
+    return normal
+
+
+# -- compiling ------------------------------------------------------------------------------------------------------
+
+
+def compile_ir(
+    files: Mapping[str, str],
+    main: str,
+    *,
+    flags: Sequence[str] = (),
+    arch: str = "sm_90",
+    timeout_s: float = 30.0,
+    debug: bool = False,
+    instantiate: Sequence[str] = (),
+) -> str:
+    """Unoptimized NVPTX IR (text) of the device side of ``main``, one of ``files`` (relative path -> text).
+
+    ``flags`` are nvcc's or clang's; paths in them are relative to the root of ``files``. ``instantiate`` names
+    template kernels that nothing in the source launches, for example ``"scale<float, 4>"``. ``debug`` keeps the types
+    of parameters for :func:`parameters`.
+
+    Raises BuildError with up to 20 diagnostics in the given files, or Unsupported if the first error asks for a part
+    of CUDA that the prelude does not have.
+    """
+    arguments = [*_command(arch, debug), *_translated(flags)]
+    with tempfile.TemporaryDirectory(prefix="r3-") as root:
+        for path, text in files.items():
+            target = Path(root, _inside(path, f"source file {path}"))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
+        source = _inside(main, f"source file {main}")
+        if instantiate:
+            # A file of its own keeps the lines of the user's.
+            wrapper = Path(root, "r3-instantiate.cu")
+            lines = [f"template __global__ decltype({name}) {name};" for name in instantiate]
+            wrapper.write_text("\n".join([f'#include "{source}"', *lines]))
+            source = wrapper.name
+        done = _run([*arguments, "-o", "-", source], root, timeout_s, main)
+    if done.returncode:
+        raise _failure(main, files, done)
+    return _with_nvcc_names(done.stdout)
+
+
+def _run(command: Sequence[str], root: str, timeout_s: float, main: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": os.defpath, "LC_ALL": "C"}
+    try:
+        return subprocess.run(
+            command,
+            cwd=root,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
+    except subprocess.TimeoutExpired:
+        raise BuildError(f"{main}: the compiler took longer than {timeout_s:g} s and was stopped") from None
+
+
+def _with_nvcc_names(ir: str) -> str:
+    """clang marks the name of a ``static __global__`` function as local (``_ZL1kv``); nvcc does not (``_Z1kv``)."""
+    local = [symbol for symbol in kernels(ir) if symbol.startswith("_ZL")]
+    for symbol in local:
+        ir = re.sub(rf"\b{re.escape(symbol)}\b", "_Z" + symbol.removeprefix("_ZL"), ir)
+    return ir
+
+
+# -- errors ---------------------------------------------------------------------------------------------------------
+
+_MESSAGE = re.compile(
+    r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?P<column>\d+): (?P<kind>fatal error|error|note): (?P<text>.*)$"
+)
+_ABSENT = re.compile(
+    r"(?:use of undeclared identifier|unknown type name|no template named|no member named) '(?P<name>[^']+)'|"
+    r"(?P<scope>)'(?P<header>[^']+)' file not found"
+)
+# Parts of CUDA that the prelude does not have, by the names that ask for them.
+_UNSUPPORTED = (
+    (r"cooperative_groups.*|cg", "cooperative groups"),
+    (r"tex\dD.*|tex1Dfetch.*|texCubemap.*|texture.*|cudaTexture.*|cuda_texture_types\.h", "textures"),
+    (r"surf\dD.*|surfCubemap.*|surface.*|cudaSurface.*", "surfaces"),
+    (r"nvcuda|wmma|mma\.h|__[hib]?mma_.*|__wmma.*", "tensor-core (wmma) operations"),
+    (r"cub|cub/.*", "the CUB library"),
+    (r"thrust|thrust/.*", "the Thrust library"),
+    (r"cuda|cuda/.*|nv/.*", "the libcu++ library"),
+    (r"curand.*", "the cuRAND library"),
+    (r"cu(blas|fft|sparse|solver|dnn|tensor|rt).*|nvtx.*|nvToolsExt.*", "a CUDA host library"),
+    (r"cuda_pipeline.*|__pipeline_.*|__memcpy_async.*", "asynchronous copies"),
+    (r"cuda_fp[468].*|__nv_fp[468].*", "8-bit and smaller floating-point types"),
+    (r"__v(abs|add|avg|cmp|hadd|max|min|neg|sad|set|sub|ib)\w*", "SIMD-in-a-word intrinsics"),
+    (r"__cluster\w*|__getClusterIdx|cluster", "thread block clusters"),
+    (r"cuda[A-Z]\w*|cu[A-Z]\w*", "this function or type of the CUDA host API"),
+    (r"__(nvvm|nv|shfl|any|all|ballot|ld|st)\w*", "this intrinsic"),
+)
+_CXX_HEADERS = re.compile(r"[a-z_]+|(sys|bits|unistd|pthread|time|omp|signal)(/.*)?\.h")
+
+
+@dataclass(frozen=True)
+class _Error:
+    diagnostic: Diagnostic
+    missing: str | None
+
+
+def _failure(main: str, files: Mapping[str, str], done: subprocess.CompletedProcess[str]) -> BuildError:
+    errors = list(_errors(done.stderr, {posixpath.normpath(path) for path in files}))
+    if not errors:
+        how = f"signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"
+        return BuildError(f"{main}: the compiler failed without naming a place in the source ({how})")
+    kind = Unsupported if errors[0].missing else BuildError
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return kind(f"{errors[0].diagnostic}{more}", tuple(error.diagnostic for error in errors))
+
+
+def _errors(stderr: str, files: set[str]) -> Iterator[_Error]:
+    """Errors at the user's places: one found inside the prelude is moved to the first note in the user's files."""
+    pending: str | None = None
+    for match in filter(None, map(_MESSAGE.match, stderr.splitlines())):
+        if match["kind"] != "note":
+            pending = match["text"]
+        if pending is None or (file := posixpath.normpath(match["file"])) not in files:
+            continue
+        missing = _missing(pending)
+        place = Diagnostic(file, int(match["line"]), int(match["column"]), missing or pending)
+        yield _Error(place, missing)
+        pending = None
+
+
+def _missing(message: str) -> str | None:
+    """A sentence that names the part of CUDA or of the host's libraries which the prelude lacks, or None."""
+    if not (match := _ABSENT.search(message)):
+        return None
+    name = match["name"] or match["header"]
+    for pattern, what in _UNSUPPORTED:
+        if re.fullmatch(pattern, name):
+            return f"'{name}' needs {what}, which the device prelude does not have"
+    if match["header"] and _CXX_HEADERS.fullmatch(name):
+        return f"<{name}> is a header of the host's libraries: keep kernels in a file that does not include it"
+    return None
+
+
+# -- what the IR says of its kernels --------------------------------------------------------------------------------
+
+_DEFINITION = re.compile(r'^define [^@\n]*\bptx_kernel\b[^@\n]*@("[^"]+"|[\w.$]+)\((.*)\)[^)\n]*\{$', re.MULTILINE)
+
+
+def kernels(ir: str) -> tuple[str, ...]:
+    """The symbols of all kernels defined in ``ir``, in order."""
+    return tuple(match[1].strip('"') for match in _DEFINITION.finditer(ir))
