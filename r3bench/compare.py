@@ -143,13 +143,11 @@ def judge(
     ``expected`` and ``actual`` hold the bytes of every allocation and global by name; ``tolerances`` overrides the
     default per buffer, but never for a buffer that the recorded kernel did not write.
     """
-    found = []
-    for buffer in buffers(unit):
-        tolerance = tolerance_of(unit, buffer, tolerances or {})
-        difference = differences(expected[buffer.name], actual[buffer.name], buffer, tolerance)
-        if difference is not None:
-            found.append(difference)
-    return verdict_of(unit, tuple(found))
+    found = (
+        differences(expected[buffer.name], actual[buffer.name], buffer, tolerance_of(unit, buffer, tolerances or {}))
+        for buffer in buffers(unit)
+    )
+    return verdict_of(unit, tuple(difference for difference in found if difference is not None))
 
 
 def tolerance_of(unit: ReplayUnit, buffer: Buffer, overrides: Mapping[str, Tolerance]) -> Tolerance:

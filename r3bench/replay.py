@@ -123,6 +123,14 @@ class Placement:
         self.material = material
         self.ring = Ring(device, material.unit, material.before)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes on the device."""
+        return self.ring.nbytes
+
+    def release(self) -> None:
+        self.ring.release()
+
     def check(self, memory: Memory) -> Verdict:
         """Judge a memory on which a kernel was launched once."""
         return self.device.compare(memory, self.material.expected, self.material.tolerances)
@@ -260,7 +268,7 @@ def replay(
         built = build(material, variant, device.target, compiler)
         return evaluate(placement, variant, built, timing=timing, timeout_s=timeout_s)
     finally:
-        placement.ring.release()
+        placement.release()
 
 
 # -- two variants ---------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ null distribution of Wilcoxon's signed-rank statistic: it holds for any symmetri
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
@@ -213,3 +213,16 @@ def refused(gate: float, arm: str, verdict: Verdict) -> Comparison:
         verdict=verdict,
         refused=arm,
     )
+
+
+def claims(comparison: Comparison) -> bool:
+    """Whether this says that one arm is faster: what must be repeated before it is believed."""
+    return comparison.decision in (Decision.FASTER, Decision.SLOWER)
+
+
+def confirmed(first: Comparison, repeat: Comparison) -> Comparison:
+    """A claim with its repetition: itself if both agree, REFUSED if an arm failed meanwhile, else UNSTABLE."""
+    if repeat.decision is Decision.REFUSED:
+        return replace(repeat, repeat=first)
+    agreed = first.decision is repeat.decision
+    return replace(first, decision=first.decision if agreed else Decision.UNSTABLE, repeat=repeat)

@@ -1,0 +1,328 @@
+"""The replay server: captures stay resident, builds run in parallel, one thread feeds the device.
+
+A request goes through three stages, each with its own thread or processes: *prepare* (read the capture, write the
+build request), *build* (the compiler's workers), *device* (load, verify, time). Everything above replays through
+:meth:`ReplayServer.submit` and :meth:`ReplayServer.compare`, which return futures at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from threading import Event, Lock
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from filelock import FileLock, Timeout
+
+from r3bench.devices import Device, open_device
+from r3bench.measure import Procedure, Terms
+from r3bench.model import Capture, Outcome, Target, Variant
+from r3bench.replay import Builder, Material, Placement, Timing, build, compete, evaluate, read_material
+from r3bench.stats import Budget, Comparison, claims, confirmed
+from r3bench.toolchain import Built, Compiler
+
+T = TypeVar("T")
+Run = Callable[[Material, Sequence[Future[Built]]], T]
+Prepared = tuple[Material, list[Future[Built]]]
+
+
+class Sized(Protocol):
+    @property
+    def nbytes(self) -> int: ...
+
+
+S = TypeVar("S", bound=Sized)
+
+
+class Resident(Generic[S]):
+    """What was used last stays, up to a number of bytes; what is dropped is given to ``drop``."""
+
+    def __init__(self, limit_bytes: int, drop: Callable[[S], object] = lambda item: None) -> None:
+        self._limit_bytes = limit_bytes
+        self._drop = drop
+        self._items: OrderedDict[Hashable, S] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], S]) -> S:
+        """The item of this key, made if it is not there."""
+        if key not in self._items:
+            self._items[key] = make()
+        self._items.move_to_end(key)
+        self.trim()
+        return self._items[key]
+
+    def trim(self) -> None:
+        """Drop what was used longest ago until the rest fits; the last one used always stays."""
+        while len(self._items) > 1 and sum(item.nbytes for item in self._items.values()) > self._limit_bytes:
+            self._drop(self._items.popitem(last=False)[1])
+
+    def clear(self) -> None:
+        while self._items:
+            self._drop(self._items.popitem()[1])
+
+
+def timing_lock(device: str) -> FileLock:
+    """One lock per user and device of this machine: two processes never time on one device at once."""
+    name = hashlib.sha256(device.encode()).hexdigest()[:16]
+    return FileLock(Path(tempfile.gettempdir()) / f"r3bench-{os.getuid()}-{name}.lock", poll_interval=0.005)
+
+
+class ReplayServer:
+    """Replays variants of captures on one device; a context manager.
+
+    ``device`` is a name for :func:`r3bench.devices.open_device` or a function that opens a device; it is opened when
+    it is first needed. ``timeout_s`` bounds each launch, ``resident_bytes`` the memory of captures kept here and,
+    separately, on the device. ``cache`` is the folder in which builds are kept between runs.
+
+    A future raises CaptureError or DeviceUnavailable where those stop the request; a candidate's failure is a value.
+    """
+
+    def __init__(
+        self,
+        device: str | Callable[[], Device] = "auto",
+        compile_workers: int | None = None,
+        timeout_s: float = 10.0,
+        cache: Path | None = None,
+        *,
+        compiler: Builder | None = None,
+        resident_bytes: int = 1 << 31,
+    ) -> None:
+        self._open: Callable[[], Device] = (lambda: open_device(device)) if isinstance(device, str) else device
+        self._compiler = compiler or Compiler(workers=compile_workers, cache=cache)
+        self._timeout_s = timeout_s
+        self._materials: Resident[Material] = Resident(resident_bytes)
+        self._placements: Resident[Placement] = Resident(resident_bytes, drop=lambda placement: placement.release())
+        self._devices: list[Device] = []
+        self._prepare_stage = ThreadPoolExecutor(1, thread_name_prefix="r3bench-prepare")
+        self._device_stage = ThreadPoolExecutor(1, thread_name_prefix="r3bench-device")
+        self._builds: set[Future[Built]] = set()
+        self._builds_allowed = Event()
+        self._builds_allowed.set()
+        self._unfinished: set[Future[Any]] = set()
+        self._guard = Lock()
+        self._opening = Lock()
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- what is asked of it ----------------------------------------------------------------------------------------
+
+    def submit(self, capture: Capture, variant: Variant, unit: int = 0, timing: Timing = "rank") -> Future[Outcome]:
+        """Replay a variant on one unit; ``timing="none"`` only verifies it."""
+
+        def run(material: Material, builds: Sequence[Future[Built]]) -> Outcome:
+            placement = self._placement(material)
+            return evaluate(placement, variant, builds[0], timing=timing, timeout_s=self._timeout_s, lock=self._timing)
+
+        return self._request(capture, unit, (variant,), run)
+
+    def compare(
+        self,
+        capture: Capture,
+        unit: int,
+        baseline: Variant,
+        candidate: Variant,
+        gate: float = 0.05,
+        kernels: int = 1,
+        looks: int = 3,
+    ) -> Future[Comparison]:
+        """Time a candidate against a baseline on one unit, the error budget being split over ``kernels``.
+
+        Both are verified before and after. A claim is repeated on a fresh device, in a new process with new memory;
+        what that does not confirm is UNSTABLE.
+        """
+        terms = Terms(
+            gate=gate,
+            budget=Budget(kernels=kernels, looks=looks),
+            procedure=Procedure(timeout_s=self._timeout_s),
+        )
+
+        def run(material: Material, builds: Sequence[Future[Built]]) -> Comparison:
+            arms = (baseline, builds[0]), (candidate, builds[1])
+            first = compete(self._placement(material), *arms, terms, lock=self._quiet)
+            if not claims(first):
+                return first
+            with self._fresh(material) as placement:
+                return confirmed(first, compete(placement, *arms, terms, repetition=1, lock=self._quiet))
+
+        return self._request(capture, unit, (baseline, candidate), run)
+
+    @property
+    def device(self) -> Device:
+        """The device, opened on first use. DeviceUnavailable if it cannot be used here."""
+        with self._opening:
+            return self._devices[0] if self._devices else self._open_device()
+
+    @property
+    def target(self) -> Target:
+        return self.device.target
+
+    def close(self) -> None:
+        """End at once: requests that have not ended are cancelled, processes are ended. Idempotent."""
+        with self._guard:
+            self._closed = True
+            unfinished = list(self._unfinished)
+            self._unfinished.clear()
+        self._builds_allowed.set()
+        for result in unfinished:
+            if result.cancel():
+                result.set_running_or_notify_cancel()
+            else:
+                result.set_exception(CancelledError("the replay server was closed"))
+        self._prepare_stage.shutdown(wait=False, cancel_futures=True)
+        self._device_stage.shutdown(wait=False, cancel_futures=True)
+        for device in list(self._devices):
+            device.close()
+        self._compiler.close()
+
+    # -- from request to future -------------------------------------------------------------------------------------
+
+    def _request(self, capture: Capture, unit: int, variants: Sequence[Variant], run: Run[T]) -> Future[T]:
+        result: Future[T] = Future()
+        with self._guard:
+            if self._closed:
+                raise RuntimeError("the replay server is closed")
+            self._unfinished.add(result)
+            prepared = self._prepare_stage.submit(self._prepare, capture, unit, variants)
+        prepared.add_done_callback(lambda done: self._when_prepared(done, result, run))
+        return result
+
+    def _prepare(self, capture: Capture, unit: int, variants: Sequence[Variant]) -> Prepared:
+        material = self._materials.get(key_of(capture, unit), lambda: read_material(capture, unit))
+        target = self.target
+        self._builds_allowed.wait()
+        builds = [build(material, variant, target, self._compiler) for variant in variants]
+        with self._guard:
+            self._builds.update(builds)
+        for started in builds:
+            started.add_done_callback(self._forget)
+        return material, builds
+
+    def _forget(self, ended: Future[Built]) -> None:
+        with self._guard:
+            self._builds.discard(ended)
+
+    def _when_prepared(self, prepared: Future[Prepared], result: Future[T], run: Run[T]) -> None:
+        if prepared.cancelled() or prepared.exception() is not None:
+            self._settle(prepared, result)
+            return
+        material, builds = prepared.result()
+        when_all(builds, lambda: self._enter_device_stage(result, lambda: run(material, builds)))
+
+    def _enter_device_stage(self, result: Future[T], action: Callable[[], T]) -> None:
+        with self._guard:
+            if self._closed:
+                return
+            ran = self._device_stage.submit(lambda: action() if self._begins(result) else None)
+        ran.add_done_callback(lambda done: self._settle(done, result))
+
+    def _begins(self, result: Future[Any]) -> bool:
+        """Whether a result is still wanted; from now on it can no longer be cancelled by its owner."""
+        with self._guard:
+            wanted = result in self._unfinished and result.set_running_or_notify_cancel()
+            if not wanted:
+                self._unfinished.discard(result)
+            return wanted
+
+    def _settle(self, done: Future[Any], result: Future[Any]) -> None:
+        """Hand on what a stage came to; whoever takes a result out of the unfinished ones sets it."""
+        with self._guard:
+            if result not in self._unfinished:
+                return
+            self._unfinished.discard(result)
+            wanted = result.running() or result.set_running_or_notify_cancel()
+        if not wanted or done.cancelled():
+            return
+        error = done.exception()
+        if error is not None:
+            result.set_exception(error)
+        else:
+            result.set_result(done.result())
+
+    # -- the device stage -------------------------------------------------------------------------------------------
+
+    def _open_device(self) -> Device:
+        device = self._open()
+        with self._guard:
+            self._devices.append(device)
+            if not self._closed:
+                return device
+        device.close()
+        raise CancelledError("the replay server was closed")
+
+    def _placement(self, material: Material) -> Placement:
+        key = key_of(material.capture, material.unit.index)
+        return self._placements.get(key, lambda: Placement(self.device, material))
+
+    @contextmanager
+    def _fresh(self, material: Material) -> Iterator[Placement]:
+        """The same unit on another instance of the device: new processes, new memory."""
+        device = self._open_device()
+        try:
+            yield Placement(device, material)
+        finally:
+            device.close()
+            with self._guard:
+                self._devices.remove(device)
+
+    @contextmanager
+    def _timing(self) -> Iterator[None]:
+        """Hold the lock of the device, whichever process has it; CancelledError if the server is closed meanwhile."""
+        lock = timing_lock(self.device.name)
+        while not self._closed:
+            try:
+                lock.acquire(timeout=0.2)
+            except Timeout:
+                continue
+            try:
+                yield
+            finally:
+                lock.release()
+            return
+        raise CancelledError("the replay server was closed")
+
+    @contextmanager
+    def _quiet(self) -> Iterator[None]:
+        """As :meth:`_timing`; on the CPU builds wait meanwhile, for they would run on the cores that are timed."""
+        with self._timing():
+            if self.target.device != "cpu":
+                yield
+                return
+            self._builds_allowed.clear()
+            try:
+                with self._guard:
+                    running = list(self._builds)
+                wait(running)
+                yield
+            finally:
+                self._builds_allowed.set()
+
+
+def key_of(capture: Capture, unit: int) -> Hashable:
+    """What names a unit while its capture stays as it is."""
+    return capture.path, capture.content_hash, unit
+
+
+def when_all(futures: Sequence[Future[Any]], then: Callable[[], None]) -> None:
+    """Call ``then`` once, in the thread that ends the last of some futures."""
+    ended = count(1)
+
+    def one_ended(_: Future[Any]) -> None:
+        if next(ended) == len(futures):
+            then()
+
+    for future in futures:
+        future.add_done_callback(one_ended)
