@@ -1,0 +1,129 @@
+"""From IR and configuration to code: the stages of one build. Runs in compile workers only."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import llvmlite.binding as llvm
+
+from r3bench import lowering
+from r3bench.errors import BuildError, Unsupported
+from r3bench.model import Global, Target
+from r3bench.toolchain import codegen, irtext, libdevice, passes
+from r3bench.toolchain.job import Job
+from r3bench.toolchain.specialize import bound, specialize
+
+_LINKED_BY_THE_DRIVER = {"vprintf", "__assertfail", "malloc", "free"}
+_DECLARED = re.compile(r'^declare [^\n]*@"?([\w$.]+)"?\(', re.MULTILINE)
+
+
+@dataclass(slots=True)
+class Product:
+    """What a worker answers; ``image`` stays empty where the caller knew code for ``module`` already."""
+
+    module: str = ""
+    image: bytes = b""
+    facts: tuple[tuple[str, int], ...] = ()
+    globals: tuple[Global, ...] = ()
+    stages: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.stages[name] = time.perf_counter() - start
+
+
+def build(job: Job, known: Callable[[str], bool]) -> Product:
+    """Specialize, lower where the target is a CPU, optimize, and emit code unless the optimized module is ``known``."""
+    product = Product()
+    made = codegen.machine(job.target, job.ptx_version)
+    with product.stage("specialize"):
+        ir = specialize(_isolated(job.ir, job.symbol), job.symbol, job.configuration, job.facts)
+    ir = _for_cuda(ir, job) if job.target.device == "cuda" else _for_cpu(ir, job, made, product)
+    with product.stage("optimize"):
+        text = _optimized(ir, job, made)
+        if job.target.device == "cuda":
+            product.globals = tuple(_variables(text, made))
+        product.module = codegen.sha256(text)
+    if not known(product.module):
+        with product.stage("emit"):
+            product.image = codegen.emit(text, made, job.target)
+            product.facts = codegen.facts(text, product.image, job.target, job.ptx_version)
+    return product
+
+
+def _isolated(ir: str, symbol: str) -> str:
+    try:
+        return irtext.isolate(ir, symbol)
+    except KeyError:
+        kernels = sorted(item.name for item in irtext.items(ir) if item.is_kernel)
+        there = ", ".join(kernels) or "none"
+        raise BuildError(
+            f"the source defines no kernel {symbol} (kernels: {there}); keep its name and signature"
+        ) from None
+
+
+# -- CPU ------------------------------------------------------------------------------------------------------------
+
+
+def _for_cpu(ir: str, job: Job, made: llvm.TargetMachine, product: Product) -> str:
+    with product.stage("lower"):
+        lowered = lowering.lower(
+            ir,
+            job.symbol,
+            triple=codegen.host_triple(),
+            data_layout=str(made.target_data),
+            optimize=optimize_lightly,
+        )
+    product.globals = lowered.globals
+    return lowered.ir
+
+
+def optimize_lightly(ir: str) -> str:
+    """O2 without unrolling and vectorization, for NVPTX or host IR: text in, text out."""
+    module = codegen.parse(ir)
+    target = (
+        Target(device="cuda", arch="sm_90")
+        if "nvptx" in module.triple
+        else Target(device="cpu", arch=codegen.host_cpu())
+    )
+    passes.run_light(module, codegen.machine(target, 80))
+    return str(module)
+
+
+# -- CUDA -----------------------------------------------------------------------------------------------------------
+
+
+def _for_cuda(ir: str, job: Job) -> str:
+    undefined = [name for name in _DECLARED.findall(ir) if not name.startswith(("llvm.", "__nv_"))]
+    refused = sorted(set(undefined) - _LINKED_BY_THE_DRIVER - {"__nvvm_reflect"})
+    if refused:
+        raise Unsupported(f"kernel {job.symbol} calls {refused[0]}, which the source does not define")
+    ir = bound(ir, job.symbol, job.configuration, job.facts)
+    return re.sub(r'"target-features"="[^"]*"', f'"target-features"="+ptx{job.ptx_version},+{job.target.arch}"', ir)
+
+
+def _variables(ir: str, made: llvm.TargetMachine) -> Iterator[Global]:
+    """The ``__device__`` and ``__constant__`` variables that stayed visible, with their sizes."""
+    for variable in codegen.parse(ir).global_variables:
+        found = re.search(r"addrspace\((\d)\) .*externally_initialized", str(variable))
+        if found and found[1] in "14":
+            size = made.target_data.get_abi_size(variable.global_value_type)
+            yield Global(symbol=variable.name, nbytes=size, constant=found[1] == "4")
+
+
+# -- both -----------------------------------------------------------------------------------------------------------
+
+
+def _optimized(ir: str, job: Job, made: llvm.TargetMachine) -> str:
+    module, context = codegen.parsed(ir)
+    if job.target.device == "cuda":
+        libdevice.link(module, ir, context)
+    passes.run(module, made, job.configuration)
+    passes.strip_names(module, made)
+    return codegen.normalized(module)

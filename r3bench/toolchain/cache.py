@@ -1,0 +1,93 @@
+"""Results by content id: in memory, bounded, and on disk, one file each, written whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import threading
+from collections import OrderedDict
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+Entry = tuple[dict[str, Any], bytes]
+_MEMORY_BYTES = 256 << 20
+_DISK_BYTES = 1 << 30
+
+
+def user_cache() -> Path:
+    """Where results of this user are kept: ``$XDG_CACHE_HOME/r3bench``, by default ``~/.cache/r3bench``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "r3bench"
+
+
+class Cache:
+    """Header and bytes by key. A damaged file counts as absent and is written anew; a full disk costs no result."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._memory: OrderedDict[str, Entry] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> Entry | None:
+        with self._lock:
+            if key in self._memory:
+                self._memory.move_to_end(key)
+                return self._memory[key]
+        entry = self._read(key)
+        if entry is not None:
+            self._keep(key, entry)
+        return entry
+
+    def put(self, key: str, entry: Entry) -> None:
+        self._keep(key, entry)
+        if self._folder is not None:
+            with suppress(OSError):
+                self._write(self._path(self._folder, key), entry)
+
+    def trim(self) -> None:
+        """Delete the files that were used longest ago where the folder has grown too large."""
+        if self._folder is None:
+            return
+        files = [(path.stat(), path) for path in self._folder.glob("??/*")]
+        excess = sum(stat.st_size for stat, _ in files) - _DISK_BYTES
+        for stat, path in sorted(files, key=lambda pair: pair[0].st_mtime):
+            if excess <= 0:
+                break
+            path.unlink(missing_ok=True)
+            excess -= stat.st_size
+
+    def _keep(self, key: str, entry: Entry) -> None:
+        with self._lock:
+            if key not in self._memory:
+                self._bytes += len(entry[1])
+            self._memory[key] = entry
+            while self._bytes > _MEMORY_BYTES:
+                self._bytes -= len(self._memory.popitem(last=False)[1][1])
+
+    @staticmethod
+    def _path(folder: Path, key: str) -> Path:
+        return folder / key[:2] / key[2:]
+
+    def _read(self, key: str) -> Entry | None:
+        if self._folder is None:
+            return None
+        try:
+            digest, _, content = self._path(self._folder, key).read_bytes().partition(b"\n")
+        except OSError:
+            return None
+        if hashlib.sha256(content).hexdigest().encode() != digest:
+            return None
+        head, _, blob = content.partition(b"\n")
+        return json.loads(head), blob
+
+    @staticmethod
+    def _write(path: Path, entry: Entry) -> None:
+        content = json.dumps(entry[0]).encode() + b"\n" + entry[1]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+        Path(temporary).replace(path)

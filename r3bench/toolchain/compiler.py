@@ -1,0 +1,219 @@
+"""The compiler that everything above uses: requests in, binaries out, in parallel, cached, whatever they do to LLVM."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from r3bench.errors import BuildError, Diagnostic, Unsupported
+from r3bench.model import Binary, Global, Target, content_id
+from r3bench.remix import BuildRequest
+from r3bench.space import OPTIONS
+from r3bench.toolchain.cache import Cache, Entry, user_cache
+from r3bench.toolchain.job import Job
+from r3bench.toolchain.pool import Options, Server, Worker, WorkerLost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """What became of a request. ``module`` is the SHA-256 of the optimized IR without names: equal modules share code.
+
+    ``stages`` gives the seconds per stage (frontend, specialize, lower, optimize, emit), or ``cache`` alone;
+    ``globals`` are the variables of the module that a device must fill before a launch.
+    """
+
+    binary: Binary
+    module: str
+    stages: tuple[tuple[str, float], ...] = ()
+    globals: tuple[Global, ...] = ()
+
+
+class Compiler:
+    """A pool of compile workers with a cache by content. Use as a context manager, or close it.
+
+    ``workers`` compile at the same time (default: one per processor), each request within ``timeout_s`` and each
+    worker within ``memory_bytes``; ``cache`` is a folder (default: the user's cache). ``ptx_version`` is what PTX is
+    written in (83 = PTX 8.3, driver 545 or newer).
+    """
+
+    def __init__(
+        self,
+        workers: int | None = None,
+        *,
+        timeout_s: float = 30.0,
+        cache: Path | None = None,
+        memory_bytes: int = 4 << 30,
+        ptx_version: int = 83,
+    ) -> None:
+        self._count = workers or os.cpu_count() or 1
+        self._timeout_s, self._memory_bytes, self._ptx_version = timeout_s, memory_bytes, ptx_version
+        self._cache = Cache(user_cache() if cache is None else cache)
+        self._server = Server()
+        self._idle: list[Worker] = []
+        self._lock = threading.Lock()
+        self._building: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._threads = ThreadPoolExecutor(self._count, thread_name_prefix="r3bench-compile")
+
+    @property
+    def host(self) -> Target:
+        """The processor this machine has, as a target."""
+        return Target(device="cpu", arch=self._server.hello()["host_cpu"])
+
+    def submit(self, request: BuildRequest) -> Future[Built]:
+        """Build in the background. The future raises BuildError (or Unsupported) where the request is at fault."""
+        return self._threads.submit(self._build, request)
+
+    def close(self) -> None:
+        """Drop what has not begun, end the workers; idempotent."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._server.close()
+        self._threads.shutdown()
+        self._cache.trim()
+
+    def __enter__(self) -> Compiler:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- one request ------------------------------------------------------------------------------------------------
+
+    def _build(self, request: BuildRequest) -> Built:
+        start = time.perf_counter()
+        _check_options(request.configuration.options)
+        ir_key = self._key("ir", request.files, request.main, request.flags, _frontend_arch(request.target))
+        used = request.facts.used_by(request.configuration)
+        key = self._key("built", ir_key, request.symbol, request.target, request.configuration, used, self._ptx_version)
+        with self._building[key]:
+            entry = self._cache.get(key)
+            if entry is not None:
+                return _built(request, entry, (("cache", time.perf_counter() - start),))
+            ir, seconds = self._ir(ir_key, request)
+            entry = self._compiled(request, ir)
+            self._cache.put(key, entry)
+        stages = (("frontend", seconds), *((str(name), float(s)) for name, s in entry[0]["stages"]))
+        return _built(request, entry, stages)
+
+    def _key(self, *parts: Any) -> str:
+        return content_id(self._server.hello()["fingerprint"], *parts)
+
+    def _ir(self, key: str, request: BuildRequest) -> tuple[str, float]:
+        """The source's IR and the seconds it took: one front end call serves every configuration of a source."""
+        start = time.perf_counter()
+        with self._building[key]:
+            entry = self._cache.get(key)
+            if entry is None:
+                arguments = {
+                    "files": dict(request.files),
+                    "main": request.main,
+                    "flags": request.flags,
+                    "arch": _frontend_arch(request.target),
+                    "timeout_s": self._timeout_s,
+                }
+                entry = self._ask("frontend", (), pickle.dumps(arguments), f"compiling {request.main}")
+                self._cache.put(key, entry)
+        return entry[1].decode(), time.perf_counter() - start
+
+    def _compiled(self, request: BuildRequest, ir: str) -> Entry:
+        job = Job(
+            ir=ir,
+            symbol=request.symbol,
+            target=request.target,
+            configuration=request.configuration,
+            facts=request.facts,
+            ptx_version=self._ptx_version,
+        )
+        found: list[Entry] = []
+
+        def known(module: str) -> bool:
+            found.extend(filter(None, [self._cache.get(self._code_key(module, request))]))
+            return bool(found)
+
+        options = tuple(sorted(request.configuration.options))
+        header, image = self._ask("build", options, pickle.dumps(job), f"optimizing {request.symbol}", known)
+        if found:
+            code, image = found[-1]
+            return header | code, image
+        self._cache.put(self._code_key(header["module"], request), ({"facts": header["facts"]}, image))
+        return header, image
+
+    def _code_key(self, module: str, request: BuildRequest) -> str:
+        """Names the code of an optimized module. LLVM's options are left out: all of OPTIONS end in the optimizer."""
+        return self._key("code", module, request.symbol, request.target, self._ptx_version)
+
+    # -- workers ----------------------------------------------------------------------------------------------------
+
+    def _ask(
+        self, do: str, options: Options, request: bytes, what: str, known: Callable[[str], bool] = lambda _: False
+    ) -> Entry:
+        """An answer of some worker with these LLVM options; BuildError where it holds an error."""
+        while True:
+            worker = self._take(options)
+            with suppress(WorkerLost):
+                header, blob = worker.ask(do, request, what=what, timeout_s=self._timeout_s, known=known)
+                break
+        self._give(worker)
+        if "error" in header:
+            raise _error(header)
+        return header, blob
+
+    def _take(self, options: Options) -> Worker:
+        with self._lock:
+            for worker in reversed(self._idle):
+                if worker.options == options:
+                    self._idle.remove(worker)
+                    return worker
+        return self._server.fork(options, self._memory_bytes)
+
+    def _give(self, worker: Worker) -> None:
+        """Keep a worker for the next request with its options; the one idle longest goes when there are too many."""
+        with self._lock:
+            self._idle.append(worker)
+            surplus = self._idle.pop(0) if len(self._idle) > 2 * self._count else None
+        if surplus is not None:
+            surplus.end()
+
+
+def _frontend_arch(target: Target) -> str:
+    return target.arch if target.device == "cuda" else "sm_90"
+
+
+def _check_options(options: Options) -> None:
+    for name, _ in options:
+        if name not in OPTIONS:
+            raise BuildError(f"there is no LLVM option {name!r} to set; choose from {', '.join(OPTIONS)}")
+
+
+def _built(request: BuildRequest, entry: Entry, stages: tuple[tuple[str, float], ...]) -> Built:
+    header, image = entry
+    binary = Binary(
+        target=request.target,
+        symbol=request.symbol,
+        image=image,
+        format="ptx" if request.target.device == "cuda" else "object",
+        facts=tuple((str(name), int(value)) for name, value in header["facts"]),
+    )
+    return Built(binary=binary, module=str(header["module"]), stages=stages, globals=tuple(_globals(header)))
+
+
+def _globals(header: dict[str, Any]) -> Iterator[Global]:
+    for variable in header["globals"]:
+        yield Global(**{**variable, "shape": tuple(variable["shape"])})
+
+
+def _error(header: dict[str, Any]) -> BuildError:
+    diagnostics = tuple(Diagnostic(**diagnostic) for diagnostic in header["diagnostics"])
+    kind = Unsupported if header["error"] == "Unsupported" else BuildError
+    return kind(str(header["message"]), diagnostics)

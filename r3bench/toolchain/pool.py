@@ -1,0 +1,163 @@
+"""Compile workers as seen by the parent: start, ask, kill and replace. Knows processes, not compilers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from r3bench.errors import BuildError, DeviceUnavailable
+from r3bench.toolchain import wire
+
+Options = tuple[tuple[str, str], ...]
+_BOOT = "import sys; sys.path[:] = sys.argv[2:]; from r3bench.toolchain.worker import main; main(int(sys.argv[1]))"
+_START_S = 60.0
+
+
+class WorkerLost(Exception):
+    """A worker was gone before it could take the request: ask another."""
+
+
+class Server:
+    """The compile server process; it forks workers. Its first message says who it is (``hello``)."""
+
+    def __init__(self) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._lock = threading.Lock()
+        self._log = os.memfd_create("r3bench-compile-server")
+        path = [entry or os.getcwd() for entry in sys.path]
+        # A session of its own: ctrl-C in the terminal is the parent's to handle.
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _BOOT, str(theirs.fileno()), *path],
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
+        )
+        theirs.close()
+        self._hello: dict[str, str] | None = None
+
+    def hello(self) -> dict[str, str]:
+        with self._lock:
+            if self._hello is None:
+                self._control.settimeout(_START_S)
+                self._hello = {key: str(value) for key, value in self._reply().items()}
+            return self._hello
+
+    def fork(self, options: Options, memory_bytes: int) -> Worker:
+        """A fresh worker with these LLVM options."""
+        self.hello()
+        ours, theirs = socket.socketpair()
+        log = os.memfd_create("r3bench-compile-worker")
+        request = json.dumps({"options": options, "memory_bytes": memory_bytes}).encode()
+        with self._lock:
+            socket.send_fds(self._control, [request], [theirs.fileno(), log])
+            pid = int(self._reply()["pid"])
+        theirs.close()
+        return Worker(self, pid, ours, log, options)
+
+    def reap(self, pid: int) -> int:
+        """The wait status of a worker that has ended or was killed."""
+        with self._lock:
+            self._control.send(json.dumps({"reap": pid}).encode())
+            return int(self._reply()["status"])
+
+    def _reply(self) -> dict[str, Any]:
+        try:
+            message = self._control.recv(1 << 16)
+        except TimeoutError:
+            message = b""
+        if not message:
+            raise DeviceUnavailable(f"the compile server ended or does not answer: {_last_line(self._log)}")
+        reply: dict[str, Any] = json.loads(message)
+        return reply
+
+    def close(self) -> None:
+        """End the server and, through it, every worker."""
+        self._control.close()
+        try:
+            self._process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._log)
+
+
+class Worker:
+    """One worker process, for one option set; not shared between threads while it works."""
+
+    def __init__(self, server: Server, pid: int, channel: socket.socket, log: int, options: Options) -> None:
+        self._server, self._pid, self._channel, self._log = server, pid, channel, log
+        self.options = options
+
+    def ask(
+        self, do: str, request: bytes, *, what: str, timeout_s: float, known: Callable[[str], bool] = lambda _: False
+    ) -> tuple[dict[str, Any], bytes]:
+        """The worker's answer. BuildError, with the worker gone, where it died, timed out or sent nonsense.
+
+        ``known`` answers the worker's question whether code for an optimized module is at hand already.
+        """
+        deadline = time.monotonic() + timeout_s
+        os.ftruncate(self._log, 0)
+        os.lseek(self._log, 0, os.SEEK_SET)
+        try:
+            self._channel.settimeout(timeout_s)
+            wire.send(self._channel, {"do": do}, request)
+        except ConnectionError as error:
+            self.end()
+            raise WorkerLost from error
+        try:
+            header, blob = self._receive(deadline)
+            while "known?" in header:
+                wire.send(self._channel, {"known": known(str(header["known?"]))})
+                header, blob = self._receive(deadline)
+        except TimeoutError:
+            self.end()
+            raise BuildError(f"{what} took longer than {timeout_s:g} s and was stopped") from None
+        except (EOFError, ConnectionError, ValueError):
+            raise BuildError(f"{what} ended the compiler: {self._last_words()}") from None
+        return header, blob
+
+    def _receive(self, deadline: float) -> tuple[dict[str, Any], bytes]:
+        self._channel.settimeout(max(deadline - time.monotonic(), 0.001))
+        return wire.receive(self._channel)
+
+    def _last_words(self) -> str:
+        text = _text(self._log)
+        status = self.end()
+        fatal = next((line for line in text.splitlines() if line.startswith("LLVM ERROR")), "")
+        if fatal:
+            return fatal
+        if os.WIFSIGNALED(status) and "Traceback" not in text:
+            return f"it was ended by {signal.Signals(os.WTERMSIG(status)).name}"
+        return _last(text) or "it exited without a word"
+
+    def end(self) -> int:
+        """Kill the worker with everything it started; its wait status."""
+        self._channel.close()
+        with suppress(ProcessLookupError):
+            os.killpg(self._pid, signal.SIGKILL)
+        status = self._server.reap(self._pid)
+        os.close(self._log)
+        return status
+
+
+def _text(log: int) -> str:
+    return os.pread(log, 1 << 20, 0).decode(errors="replace")
+
+
+def _last(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def _last_line(log: int) -> str:
+    return _last(_text(log)) or "it said nothing"

@@ -1,0 +1,152 @@
+"""The compile server: a process that has LLVM loaded and forks a fresh worker, in milliseconds, when one is asked for.
+
+It never compiles itself, so no LLVM option is ever set in it: a worker sets the options of its one option set and
+keeps them for life (they cannot be unset). A worker that aborts takes nothing with it. All end with their parent.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import pickle
+import resource
+import select
+import signal
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import llvmlite
+import llvmlite.binding as llvm
+
+import r3bench
+from r3bench import frontend
+from r3bench.errors import BuildError
+from r3bench.model import content_id, plain
+from r3bench.toolchain import build, codegen, wire
+
+_PR_SET_PDEATHSIG = 1
+_SOURCES = ("model.py", "space.py", "frontend.py", "frontend", "prelude", "lowering.py", "lowering", "toolchain")
+
+
+def main(control_fd: int) -> NoReturn:
+    """Serve fork requests until the parent is gone, then kill every worker."""
+    control = socket.socket(fileno=control_fd)
+    parent = os.getppid()
+    _initialize()
+    control.send(json.dumps(_hello()).encode())
+    workers: set[int] = set()
+    while os.getppid() == parent:
+        if select.select([control], [], [], 1.0)[0] and not _serve(control, workers):
+            break
+    for pid in workers:
+        _kill(pid)
+    os._exit(0)
+
+
+def _initialize() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    # nvcc's default: correctly rounded square roots.
+    llvm.set_option("r3bench", "-nvvm-reflect-add=__CUDA_PREC_SQRT=1")
+
+
+def _hello() -> dict[str, str]:
+    """Who compiles: the host's processor, and a fingerprint of every version and source that decides the code."""
+    versions = [llvmlite.__version__, list(llvm.llvm_version_info), frontend.compiler_version()]
+    host = [codegen.host_cpu(), codegen.host_features(), codegen.host_triple()]
+    return {"host_cpu": codegen.host_cpu(), "fingerprint": content_id(versions, host, _sources_hash())}
+
+
+def _sources_hash() -> str:
+    root = Path(r3bench.__file__).parent
+    digest = hashlib.sha256()
+    for top in (root / name for name in _SOURCES):
+        for path in sorted(p for p in (top, *top.rglob("*")) if p.is_file() and "__pycache__" not in p.parts):
+            digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _serve(control: socket.socket, workers: set[int]) -> bool:
+    """Answer one request of the parent; False when the parent is gone."""
+    message, fds, _, _ = socket.recv_fds(control, 1 << 16, 2)
+    if not message:
+        return False
+    request = json.loads(message)
+    if "reap" in request:
+        workers.discard(request["reap"])
+        control.send(json.dumps({"status": os.waitpid(request["reap"], 0)[1]}).encode())
+        return True
+    pid = os.fork()
+    if pid == 0:
+        control.close()
+        _become_worker(fds[0], fds[1], request["options"], request["memory_bytes"])
+    os.setpgid(pid, pid)
+    workers.add(pid)
+    for fd in fds:
+        os.close(fd)
+    control.send(json.dumps({"pid": pid}).encode())
+    return True
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+_channels: list[socket.socket] = []
+"""Open until this process is gone: the parent takes a closed channel for its end, and must find its last words."""
+
+# -- in the worker --------------------------------------------------------------------------------------------------
+
+
+def _become_worker(channel_fd: int, log_fd: int, options: Sequence[Sequence[str]], memory_bytes: int) -> NoReturn:
+    """Limit this process, set its LLVM options for life, and answer requests until the channel closes."""
+    os.setpgid(0, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.dup2(log_fd, 1)
+    os.dup2(log_fd, 2)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    for name, value in options:
+        llvm.set_option("r3bench", f"-{name}={value}")
+    channel = socket.socket(fileno=channel_fd)
+    _channels.append(channel)
+    try:
+        while True:
+            _answer(channel)
+    except (EOFError, ConnectionError):
+        os._exit(0)
+
+
+def _answer(channel: socket.socket) -> None:
+    header, blob = wire.receive(channel)
+    try:
+        if header["do"] == "frontend":
+            wire.send(channel, {}, frontend.compile_ir(**pickle.loads(blob)).encode())
+        else:
+            product = build.build(pickle.loads(blob), lambda module: _parent_knows(channel, module))
+            wire.send(channel, _header(product), product.image)
+    except BuildError as error:
+        wire.send(
+            channel, {"error": type(error).__name__, "message": str(error), "diagnostics": plain(error.diagnostics)}
+        )
+
+
+def _parent_knows(channel: socket.socket, module: str) -> bool:
+    wire.send(channel, {"known?": module})
+    return bool(wire.receive(channel)[0]["known"])
+
+
+def _header(product: build.Product) -> dict[str, Any]:
+    return {
+        "module": product.module,
+        "facts": product.facts,
+        "globals": plain(product.globals),
+        "stages": list(product.stages.items()),
+    }
