@@ -8,3 +8,4 @@
 #include "integers.h"
 #include "math.h"
 #include "memory.h"
+#include "host.h"
