@@ -20,7 +20,7 @@ from r3bench.model import Binary, Global, Target, content_id
 from r3bench.remix import BuildRequest
 from r3bench.space import OPTIONS
 from r3bench.toolchain.cache import Cache, Entry, user_cache
-from r3bench.toolchain.job import Job
+from r3bench.toolchain.job import FrontendJob, Job
 from r3bench.toolchain.pool import Options, Server, Worker, WorkerLost
 
 
@@ -115,14 +115,14 @@ class Compiler:
         with self._building[key]:
             entry = self._cache.get(key)
             if entry is None:
-                arguments = {
-                    "files": dict(request.files),
-                    "main": request.main,
-                    "flags": request.flags,
-                    "arch": _frontend_arch(request.target),
-                    "timeout_s": self._timeout_s,
-                }
-                entry = self._ask("frontend", (), pickle.dumps(arguments), f"compiling {request.main}")
+                job = FrontendJob(
+                    files=request.files,
+                    main=request.main,
+                    flags=request.flags,
+                    arch=_frontend_arch(request.target),
+                    timeout_s=self._timeout_s,
+                )
+                entry = self._ask(job, (), request.target.device)
                 self._cache.put(key, entry)
         return entry[1].decode(), time.perf_counter() - start
 
@@ -142,7 +142,7 @@ class Compiler:
             return bool(found)
 
         options = tuple(sorted(request.configuration.options))
-        header, image = self._ask("build", options, pickle.dumps(job), f"optimizing {request.symbol}", known)
+        header, image = self._ask(job, options, request.target.device, known)
         if found:
             code, image = found[-1]
             return header | code, image
@@ -156,26 +156,29 @@ class Compiler:
     # -- workers ----------------------------------------------------------------------------------------------------
 
     def _ask(
-        self, do: str, options: Options, request: bytes, what: str, known: Callable[[str], bool] = lambda _: False
+        self, job: FrontendJob | Job, options: Options, device: str, known: Callable[[str], bool] = lambda _: False
     ) -> Entry:
         """An answer of some worker with these LLVM options; BuildError where it holds an error."""
         while True:
-            worker = self._take(options)
+            worker = self._take(options, device)
             with suppress(WorkerLost):
-                header, blob = worker.ask(do, request, what=what, timeout_s=self._timeout_s, known=known)
+                header, blob = worker.ask(pickle.dumps(job), what=job.what, timeout_s=self._timeout_s, known=known)
                 break
         self._give(worker)
         if "error" in header:
             raise _error(header)
         return header, blob
 
-    def _take(self, options: Options) -> Worker:
+    def _take(self, options: Options, device: str) -> Worker:
         with self._lock:
             for worker in reversed(self._idle):
                 if worker.options == options:
                     self._idle.remove(worker)
                     return worker
-        return self._server.fork(options, self._memory_bytes)
+            if not self._server.alive():
+                self._server.close()
+                self._server, self._idle = Server(), []
+        return self._server.fork(options, device, self._memory_bytes)
 
     def _give(self, worker: Worker) -> None:
         """Keep a worker for the next request with its options; the one idle longest goes when there are too many."""

@@ -47,6 +47,13 @@ def link(module: llvm.ModuleRef, ir: str, context: llvm.ContextRef) -> None:
     module.link_in(library)
 
 
+def preload() -> None:
+    """Read libdevice now, where it is here, so that processes forked from this one have it at once."""
+    path = find()
+    if path is not None:
+        _library(path)
+
+
 @functools.cache
 def _library(path: Path) -> tuple[Item, ...]:
     return tuple(items(str(llvm.parse_bitcode(path.read_bytes(), llvm.create_context()))))

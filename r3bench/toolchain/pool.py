@@ -53,23 +53,27 @@ class Server:
                 self._hello = {key: str(value) for key, value in self._reply().items()}
             return self._hello
 
-    def fork(self, options: Options, memory_bytes: int) -> Worker:
-        """A fresh worker with these LLVM options."""
+    def fork(self, options: Options, device: str, memory_bytes: int) -> Worker:
+        """A fresh worker with these LLVM options and what builds for ``device`` need."""
         self.hello()
         ours, theirs = socket.socketpair()
         log = os.memfd_create("r3bench-compile-worker")
-        request = json.dumps({"options": options, "memory_bytes": memory_bytes}).encode()
+        request = json.dumps({"options": options, "device": device, "memory_bytes": memory_bytes}).encode()
         with self._lock:
             socket.send_fds(self._control, [request], [theirs.fileno(), log])
             pid = int(self._reply()["pid"])
         theirs.close()
         return Worker(self, pid, ours, log, options)
 
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
     def reap(self, pid: int) -> int:
-        """The wait status of a worker that has ended or was killed."""
-        with self._lock:
+        """The wait status of a worker that has ended or was killed; 0 when the server is gone, and it with it."""
+        with self._lock, suppress(ConnectionError, DeviceUnavailable):
             self._control.send(json.dumps({"reap": pid}).encode())
             return int(self._reply()["status"])
+        return 0
 
     def _reply(self) -> dict[str, Any]:
         try:
@@ -100,7 +104,7 @@ class Worker:
         self.options = options
 
     def ask(
-        self, do: str, request: bytes, *, what: str, timeout_s: float, known: Callable[[str], bool] = lambda _: False
+        self, request: bytes, *, what: str, timeout_s: float, known: Callable[[str], bool] = lambda _: False
     ) -> tuple[dict[str, Any], bytes]:
         """The worker's answer. BuildError, with the worker gone, where it died, timed out or sent nonsense.
 
@@ -111,7 +115,7 @@ class Worker:
         os.lseek(self._log, 0, os.SEEK_SET)
         try:
             self._channel.settimeout(timeout_s)
-            wire.send(self._channel, {"do": do}, request)
+            wire.send(self._channel, {}, request)
         except ConnectionError as error:
             self.end()
             raise WorkerLost from error

@@ -26,7 +26,8 @@ import r3bench
 from r3bench import frontend
 from r3bench.errors import BuildError
 from r3bench.model import content_id, plain
-from r3bench.toolchain import build, codegen, wire
+from r3bench.toolchain import build, codegen, libdevice, wire
+from r3bench.toolchain.job import FrontendJob
 
 _PR_SET_PDEATHSIG = 1
 _SOURCES = ("model.py", "space.py", "frontend.py", "frontend", "prelude", "lowering.py", "lowering", "toolchain")
@@ -80,6 +81,8 @@ def _serve(control: socket.socket, workers: set[int]) -> bool:
         workers.discard(request["reap"])
         control.send(json.dumps({"status": os.waitpid(request["reap"], 0)[1]}).encode())
         return True
+    if request["device"] == "cuda":
+        libdevice.preload()
     pid = os.fork()
     if pid == 0:
         control.close()
@@ -125,17 +128,21 @@ def _become_worker(channel_fd: int, log_fd: int, options: Sequence[Sequence[str]
 
 
 def _answer(channel: socket.socket) -> None:
-    header, blob = wire.receive(channel)
+    job = pickle.loads(wire.receive(channel)[1])
     try:
-        if header["do"] == "frontend":
-            wire.send(channel, {}, frontend.compile_ir(**pickle.loads(blob)).encode())
+        if isinstance(job, FrontendJob):
+            wire.send(channel, {}, _ir(job).encode())
         else:
-            product = build.build(pickle.loads(blob), lambda module: _parent_knows(channel, module))
+            product = build.build(job, lambda module: _parent_knows(channel, module))
             wire.send(channel, _header(product), product.image)
     except BuildError as error:
         wire.send(
             channel, {"error": type(error).__name__, "message": str(error), "diagnostics": plain(error.diagnostics)}
         )
+
+
+def _ir(job: FrontendJob) -> str:
+    return frontend.compile_ir(dict(job.files), job.main, flags=job.flags, arch=job.arch, timeout_s=job.timeout_s)
 
 
 def _parent_knows(channel: socket.socket, module: str) -> bool:
