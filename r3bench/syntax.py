@@ -1,0 +1,224 @@
+"""CUDA C++ as text that can be read and edited: where a kernel is, what its parameters say, edits by byte range.
+
+Nothing here knows what an edit means; :mod:`r3bench.evolve.rules` does. Positions are byte offsets into the UTF-8 text,
+lines count from 1. tree-sitter reads on after an error, and where it loses the kernel itself the kernel is found by its
+brackets, so a file that is strange elsewhere can still be edited here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import tree_sitter_cuda
+from tree_sitter import Language, Node, Parser
+
+from r3bench.errors import BuildError
+
+__all__ = [
+    "Edit",
+    "Function",
+    "Node",
+    "ParameterText",
+    "apply",
+    "find_kernel",
+    "functions",
+    "kernels",
+    "parse",
+    "plain_name",
+    "text_of",
+    "walk",
+]
+
+_LANGUAGE = Language(tree_sitter_cuda.language())
+_HEADS = ("pointer_declarator", "array_declarator", "reference_declarator", "parenthesized_declarator")
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Replace the bytes ``start`` up to ``end`` by ``text``; an insertion where both are equal."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterText:
+    """One parameter as written. ``type`` is the text in front of ``*`` without const; ``name`` is empty if it has none.
+
+    ``const`` says that what a pointer points to (or the value itself) is const. ``start`` and ``end`` are byte offsets
+    of the whole declaration, ``name_at`` that of the name.
+    """
+
+    name: str
+    text: str
+    type: str
+    pointer: bool
+    const: bool
+    restrict: bool
+    volatile: bool
+    reference: bool
+    start: int
+    end: int
+    name_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """A function definition: ``span`` is its first and last line (from 1), ``broken`` says its body has errors."""
+
+    name: str
+    kernel: bool
+    span: tuple[int, int]
+    parameters: tuple[ParameterText, ...]
+    node: Node
+    body: Node
+    broken: bool
+
+
+def apply(text: str, edits: Iterable[Edit]) -> str:
+    """The text with all edits made at once; insertions at one place keep their order. ValueError if edits overlap."""
+    data, pieces, at = text.encode(), list[bytes](), 0
+    for edit in sorted(edits, key=lambda e: (e.start, e.end)):
+        if edit.start < at or edit.end < edit.start or edit.end > len(data):
+            raise ValueError(f"the edit of bytes {edit.start} to {edit.end} overlaps another or lies outside the text")
+        pieces += (data[at : edit.start], edit.text.encode())
+        at = edit.end
+    return b"".join((*pieces, data[at:])).decode()
+
+
+def parse(text: str) -> Node:
+    """The root of the syntax tree; its positions are bytes of the UTF-8 text."""
+    return Parser(_LANGUAGE).parse(text.encode()).root_node
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and all below it, named ones only, in the order of the text."""
+    pending = [node]
+    while pending:
+        item = pending.pop()
+        yield item
+        pending.extend(reversed(item.named_children))
+
+
+def text_of(node: Node) -> str:
+    """The text of a node."""
+    return (node.text or b"").decode()
+
+
+def plain_name(demangled: str) -> str:
+    """``ns::scale<float>(float*)`` -> ``scale``: a kernel's name as its definition spells it."""
+    head = re.sub(r"\(anonymous namespace\)::", "", demangled).split("(", 1)[0]
+    while (bare := re.sub(r"<[^<>]*>", "", head)) != head:
+        head = bare
+    return head.split()[-1].split("::")[-1] if head.split() else ""
+
+
+@lru_cache(maxsize=64)
+def functions(text: str) -> tuple[Function, ...]:
+    """Every function defined in the text, in order."""
+    found = (_function(node) for node in walk(parse(text)) if node.type == "function_definition")
+    return tuple(function for function in found if function is not None)
+
+
+def kernels(text: str) -> tuple[str, ...]:
+    """Names of the ``__global__`` functions that the text defines, in order."""
+    return tuple(function.name for function in functions(text) if function.kernel)
+
+
+def find_kernel(text: str, name: str, *, file: str = "the source") -> Function:
+    """The definition of a kernel by its plain name; BuildError where the text does not define it."""
+    for function in functions(text):
+        if function.kernel and function.name == name:
+            return function
+    found = _by_brackets(text, name)
+    if found is None:
+        others = ", ".join(kernels(text)) or "none"
+        raise BuildError(f"{file} does not define the kernel {name} (it defines: {others}): restore its definition")
+    return found
+
+
+# -- one function -----------------------------------------------------------------------------------------------------
+
+
+def _function(node: Node) -> Function | None:
+    declarator = node.child_by_field_name("declarator")
+    body = node.child_by_field_name("body")
+    while declarator is not None and declarator.type != "function_declarator":
+        declarator = declarator.child_by_field_name("declarator")
+    if declarator is None or body is None or body.type != "compound_statement":
+        return None
+    name, listed = declarator.child_by_field_name("declarator"), declarator.child_by_field_name("parameters")
+    if name is None or listed is None:
+        return None
+    head = (node.text or b"")[: body.start_byte - node.start_byte].decode()
+    return Function(
+        name=text_of(name).split("::")[-1],
+        kernel="__global__" in head,
+        span=(node.start_point.row + 1, node.end_point.row + 1),
+        parameters=tuple(_parameter(child) for child in listed.named_children if "parameter" in child.type),
+        node=node,
+        body=body,
+        broken=body.has_error,
+    )
+
+
+def _parameter(node: Node) -> ParameterText:
+    text = text_of(node)
+    name = next((n for n in walk(node) if n.type == "identifier"), None)
+    name_at = name.start_byte if name is not None else node.end_byte
+    head = (node.text or b"")[: name_at - node.start_byte].decode()
+    pointee, star, own = head.partition("*")
+    kind = node.child_by_field_name("type")
+    nested = any(n.type in _HEADS[1:] for n in walk(node)) or own.count("*") > 0
+    return ParameterText(
+        name=text_of(name) if name is not None else "",
+        text=text,
+        type=text_of(kind) if kind is not None else "",
+        pointer=bool(star) and not nested,
+        const=bool(re.search(r"\bconst\b", pointee)),
+        restrict=bool(re.search(r"\b(__restrict__|__restrict|restrict)\b", head)),
+        volatile=bool(re.search(r"\bvolatile\b", head)),
+        reference="&" in head,
+        start=node.start_byte,
+        end=node.end_byte,
+        name_at=name_at,
+    )
+
+
+# -- where the tree lost the kernel ---------------------------------------------------------------------------------
+
+_SKIPPED = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
+
+
+def _blank(match: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", lambda c: " " * len(c[0].encode()), match[0])
+
+
+def _by_brackets(text: str, name: str) -> Function | None:
+    """Parse only the kernel, the rest blanked out (so positions stay), found by counting brackets."""
+    plain = _SKIPPED.sub(_blank, text).encode()
+    for start in re.finditer(rb"\b__global__\b[^;{}]*?\b" + re.escape(name).encode() + rb"\s*\(", plain):
+        closing = _closing(plain, start.end() - 1, b"()")
+        opening = re.compile(rb"\s*\{").match(plain, closing)
+        end = _closing(plain, opening.end() - 1, b"{}") if opening else -1
+        if opening is None or end < 0:
+            continue
+        masked = re.sub(rb"[^\n]", b" ", plain[: start.start()]) + text.encode()[start.start() : end]
+        found = [f for f in functions(masked.decode()) if f.name == name]
+        if found:
+            return found[0]
+    return None
+
+
+def _closing(text: bytes, start: int, pair: bytes) -> int:
+    """One past the bracket that closes the one at ``start``; -1 where none does."""
+    depth = 0
+    for at in range(start, len(text)):
+        depth += (text[at] == pair[0]) - (text[at] == pair[1])
+        if depth == 0:
+            return at + 1
+    return -1
