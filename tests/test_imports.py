@@ -20,7 +20,7 @@ LAYERS = (
     ("errors",),
     ("model",),
     ("compare", "stats", "syntax", "space"),
-    ("store", "frontend", "lowering", "devices"),
+    ("store", "worktree", "frontend", "lowering", "devices"),
     ("remix",),
     ("toolchain",),
     ("measure",),

@@ -1,0 +1,83 @@
+"""The command line: ``r3bench doctor`` says what can be used here and what to do about the rest."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+
+from r3bench.errors import R3Error
+
+# Distribution, the extra that installs it ("" = always installed), and what it is for.
+PACKAGES = (
+    ("pytest", "", "runs captures as tests"),
+    ("pytest-benchmark", "", "timing table, JSON, comparison, histogram"),
+    ("zarr", "", "captures"),
+    ("xarray", "", "captures as datasets"),
+    ("llvmlite", "", "LLVM: passes and code generation"),
+    ("ziglang", "", "clang: kernel source to LLVM IR"),
+    ("optuna", "", "Bayesian optimization (TPE)"),
+    ("tree-sitter-cuda", "", "source rewrites by rule"),
+    ("pytest-xdist", "test", "pytest -n"),
+)
+
+Row = tuple[str, str, str, str]
+
+
+def package_rows() -> list[Row]:
+    rows = []
+    for name, extra, purpose in PACKAGES:
+        try:
+            rows.append(("package", name, metadata.version(name), purpose))
+        except metadata.PackageNotFoundError:
+            remedy = f"pip install 'r3bench[{extra}]'" if extra else "reinstall r3bench"
+            rows.append(("package", name, "missing", remedy))
+    return rows
+
+
+def compiler_row() -> Row:
+    from r3bench import frontend
+
+    try:
+        return "compiler", "clang", frontend.compiler_version(), "kernel source to LLVM IR"
+    except R3Error as error:
+        return "compiler", "clang", "unusable", str(error)
+
+
+def device_rows() -> list[Row]:
+    from r3bench.devices import survey
+
+    return [
+        (
+            "device",
+            status.name,
+            "usable" if status.usable else "unusable",
+            f"{status.detail}; {status.remedy}".rstrip("; "),
+        )
+        for status in survey()
+    ]
+
+
+def doctor() -> int:
+    """Print what is usable; 1 when not even the CPU device and the compiler are."""
+    from tabulate import tabulate
+
+    rows = [compiler_row(), *device_rows(), *package_rows()]
+    print(f"r3bench {metadata.version('r3bench')} on Python {platform.python_version()}, {platform.platform()}\n")
+    print(tabulate(rows, headers=("what", "name", "state", "detail"), maxcolwidths=[None, None, None, 78]))
+    needed = {"clang", "cpu"} | {name for name, extra, _ in PACKAGES if not extra}
+    return int(any(row[1] in needed and row[2] in {"unusable", "missing"} for row in rows))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="r3bench", description="Record, remix and replay GPU kernels.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands.add_parser("doctor", help="say which compiler, devices and packages are usable, and how to get the rest")
+    parser.parse_args(arguments)
+    return doctor()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

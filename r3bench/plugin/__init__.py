@@ -1,0 +1,45 @@
+"""The pytest plugin: options, collection of captures, items, fixtures. What they do is done elsewhere.
+
+pytest loads this package in every run of an environment, so everything heavy is imported inside the functions that
+need it.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from r3bench.plugin.checks import pytest_unconfigure
+from r3bench.plugin.fixtures import pytest_generate_tests, r3_device, r3_replay, replay_unit
+from r3bench.plugin.items import pytest_collect_directory, pytest_collect_file, pytest_collection_modifyitems
+from r3bench.plugin.options import gate, number, pytest_addoption
+from r3bench.plugin.timings import Timings, pytest_runtest_makereport
+
+__all__ = [
+    "pytest_addoption",
+    "pytest_collect_directory",
+    "pytest_collect_file",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "pytest_generate_tests",
+    "pytest_runtest_makereport",
+    "pytest_unconfigure",
+    "r3_device",
+    "r3_replay",
+    "replay_unit",
+]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    config.args[:] = [inside_store(arg) for arg in config.args]
+    for name in ("trials", "seconds", "seed", "timeout"):
+        number(config, name)
+    gate(config)
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Timings(), "r3bench-timings")
+
+
+def inside_store(arg: str) -> str:
+    """``x.zarr::item`` names an item of the file that the store's directory holds."""
+    path, sep, item = arg.partition("::")
+    return f"{path.rstrip('/')}/zarr.json{sep}{item}" if sep and path.rstrip("/").endswith(".zarr") else arg

@@ -1,0 +1,117 @@
+"""What the items check, on the one replay server of the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from r3bench.errors import CaptureError
+from r3bench.plugin.options import DEFAULT_GATE, gate, number, option
+
+if TYPE_CHECKING:
+    from r3bench.model import Variant
+    from r3bench.plugin.items import CaptureItem
+    from r3bench.server import ReplayServer
+    from r3bench.stats import Comparison
+
+SERVER: pytest.StashKey[ReplayServer] = pytest.StashKey()
+TIMING = pytest.StashKey[dict[str, Any]]()
+
+
+class Finding(Exception):
+    """A check of a capture that did not hold; the text says what was found."""
+
+
+def server_of(config: pytest.Config) -> ReplayServer:
+    """The one server of this process, opened on first use."""
+    if SERVER not in config.stash:
+        from r3bench.server import ReplayServer
+
+        config.stash[SERVER] = ReplayServer(str(option(config, "device")), timeout_s=number(config, "timeout"))
+    return config.stash[SERVER]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if SERVER in config.stash:
+        config.stash[SERVER].close()
+        del config.stash[SERVER]
+
+
+def broken(error: CaptureError) -> Callable[[CaptureItem], None]:
+    def check(item: CaptureItem) -> None:
+        raise error
+
+    return check
+
+
+def tree_variant(item: CaptureItem) -> Variant:
+    """The working tree's source of the item's kernel, or what the store holds, said so in the report."""
+    from r3bench import worktree
+    from r3bench.model import Variant
+
+    found = worktree.variant(item.capture, item.config.rootpath)
+    label = "working tree" if found else "stored source (the working tree does not have the kernel's file)"
+    item.user_properties.append(("r3_source", label))
+    return found or Variant()
+
+
+def check_correctness(item: CaptureItem) -> None:
+    """The working tree's kernel leaves the memory behind that was recorded."""
+    from r3bench.model import Status
+
+    outcome = server_of(item.config).submit(item.capture, tree_variant(item), item.unit, timing="none").result()
+    if outcome.verdict.status is not Status.MATCH:
+        raise Finding(
+            f"{item.capture.name}, unit {item.unit}: {outcome.verdict.status.value}: {outcome.verdict.detail}"
+        )
+
+
+def check_timing(item: CaptureItem) -> None:
+    """The working tree's kernel against the stored source; fails only with a gate, or when it has no time."""
+    from r3bench.model import Configuration, Variant
+    from r3bench.stats import Decision
+
+    limit = gate(item.config)
+    stored, tree = Variant(configuration=Configuration()), tree_variant(item)
+    server = server_of(item.config)
+    found = server.compare(
+        item.capture, item.unit, stored, tree, gate=limit or DEFAULT_GATE, kernels=count(item.session, "timing")
+    ).result()
+    if found.decision is Decision.REFUSED:
+        raise Finding(f"{item.capture.name}, unit {item.unit}: no time, for the {found.refused} {found.verdict.detail}")
+    item.stash[TIMING] = timing_of(found, samples_of(item, found, tree), str(server.device.name))
+    if limit is not None and found.decision is Decision.SLOWER:
+        raise Finding(f"{item.capture.name}, unit {item.unit}: slower than recorded: {in_words(found)}")
+
+
+def count(session: pytest.Session, kind: str) -> int:
+    """How many kernels share this session's error budget."""
+    return len({item.path for item in session.items if isinstance(item, CaptureItem) and item.kind == kind})
+
+
+def samples_of(item: CaptureItem, found: Comparison, tree: Variant) -> list[float]:
+    """The working tree's times per launch in nanoseconds; identical code was not timed yet, so it is ranked."""
+    if found.candidate_samples_ns:
+        return [sample for block in found.candidate_samples_ns for sample in block]
+    outcome = server_of(item.config).submit(item.capture, tree, item.unit).result()
+    if outcome.measurement is None:
+        raise Finding(f"{item.capture.name}, unit {item.unit}: no time: {outcome.verdict.detail}")
+    return list(outcome.measurement.samples_ns)
+
+
+def timing_of(found: Comparison, samples_ns: list[float], device: str) -> dict[str, Any]:
+    """What travels with the report of a timing item, as plain values."""
+    return {"samples_ns": samples_ns, "decision": found.decision.value, "words": in_words(found), "device": device}
+
+
+def in_words(found: Comparison) -> str:
+    """A comparison in one line: speedup with interval, blocks, and what could have been seen."""
+    if found.speedup is None or found.low is None or found.high is None or not found.blocks:
+        return found.decision.value
+    return (
+        f"{found.decision.value}, {found.speedup:.3f}x [{found.low:.3f}, {found.high:.3f}] "
+        f"at {100 * found.confidence:.2f} %, {found.blocks} blocks, "
+        f"effects from {100 * found.smallest_effect:.1f} % on visible"
+    )

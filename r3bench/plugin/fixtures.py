@@ -1,0 +1,57 @@
+"""Fixtures for users' own tests: ``replay_unit``, ``r3_device``, ``r3_replay``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from r3bench.plugin.checks import server_of
+
+if TYPE_CHECKING:
+    from r3bench.devices import Device
+    from r3bench.model import Outcome, Variant
+    from r3bench.store import RecordedUnit
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "replay_unit" not in metafunc.fixturenames:
+        return
+    from r3bench import store
+
+    folders = [metafunc.config.rootpath / folder for folder in metafunc.config.getini("r3_captures")]
+    captures = [store.open_capture(path) for path in store.find(folders)]
+    units = [(capture, unit.index) for capture in captures for unit in capture.units]
+    ids = [f"{capture.name}-{index}" for capture, index in units]
+    metafunc.parametrize("replay_unit", units, ids=ids, indirect=True)
+
+
+@pytest.fixture
+def replay_unit(request: pytest.FixtureRequest) -> RecordedUnit:
+    """One recorded launch after the other, over all units of the captures below the ini key r3_captures."""
+    from r3bench.store import RecordedUnit
+
+    return RecordedUnit(*request.param)
+
+
+@pytest.fixture
+def r3_device(request: pytest.FixtureRequest) -> Device:
+    """The device that --r3-device names."""
+    return server_of(request.config).device
+
+
+@pytest.fixture
+def r3_replay(request: pytest.FixtureRequest) -> Callable[..., Outcome]:
+    """``r3_replay(replay_unit, variant=None, timing="none")``: the outcome of a variant on a recorded launch.
+
+    Without a variant the recorded kernel itself is replayed.
+    """
+
+    def replay(recorded: RecordedUnit, variant: Variant | None = None, timing: str = "none") -> Outcome:
+        from r3bench.model import Variant
+
+        server = server_of(request.config)
+        return server.submit(recorded.capture, variant or Variant(), recorded.unit.index, timing=timing).result()
+
+    return replay

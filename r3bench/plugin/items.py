@@ -1,0 +1,104 @@
+"""How a store becomes test items.
+
+A store ``captures/<app>/<kernel>.zarr`` is collected as a directory that holds one file, its ``zarr.json``, with the
+items ``correctness[unit]``, ``timing[unit]`` and ``evolve``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from r3bench.errors import CaptureError, R3Error
+from r3bench.plugin.checks import Finding, broken, check_correctness, check_timing
+from r3bench.plugin.options import option
+
+if TYPE_CHECKING:
+    from r3bench.model import Capture
+
+
+def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Claims stores, so that pytest never looks for (or imports) test files inside one."""
+    if path.suffix == ".zarr":
+        return StoreDirectory.from_parent(parent, path=path)
+    return None
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    if file_path.name.endswith(".zarr.zip"):
+        return StoreFile.from_parent(parent, path=file_path)
+    return None
+
+
+class StoreDirectory(pytest.Directory):
+    """A ``.zarr`` folder."""
+
+    def collect(self) -> Iterator[pytest.Collector]:
+        yield StoreFile.from_parent(self, path=self.path / "zarr.json")
+
+
+class StoreFile(pytest.File):
+    """One capture: reads its metadata only, so that collecting needs neither a device nor a compiler."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        from r3bench import store
+
+        path = self.path.parent if self.path.name == "zarr.json" else self.path
+        try:
+            capture = store.open_capture(path)
+        except CaptureError as error:
+            # An item that fails, not a collection error: the other captures still run.
+            yield CaptureItem.make(self, "capture", broken(error))
+            return
+        for unit in capture.units:
+            yield CaptureItem.make(self, f"correctness[{unit.index}]", check_correctness, capture, unit.index)
+        for unit in capture.units:
+            yield CaptureItem.make(self, f"timing[{unit.index}]", check_timing, capture, unit.index)
+
+
+class CaptureItem(pytest.Function):
+    """One check of one capture. ``check(item)`` does it."""
+
+    capture: Capture
+    unit: int
+
+    @classmethod
+    def make(
+        cls,
+        parent: StoreFile,
+        name: str,
+        check: Callable[[CaptureItem], None],
+        capture: Capture | None = None,
+        unit: int = 0,
+    ) -> CaptureItem:
+        item: CaptureItem = cls.from_parent(parent, name=name, callobj=lambda request: check(request.node))
+        if capture is not None:
+            item.capture, item.unit = capture, unit
+        return item
+
+    @property
+    def kind(self) -> str:
+        return self.name.partition("[")[0]
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return self.path, None, f"{self.parent.name if self.parent else ''}::{self.name}"
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """A finding is one sentence; only an error of ours or the user's is shown with its traceback."""
+        if isinstance(excinfo.value, (R3Error, Finding)):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    evolving = option(config, "evolve")
+    for item in items:
+        if not isinstance(item, CaptureItem):
+            continue
+        if item.kind == "evolve" and not evolving:
+            item.add_marker(pytest.mark.skip(reason="searches only with --r3-evolve"))
+        if item.kind == "timing" and config.getoption("benchmark_skip", False):
+            item.add_marker(pytest.mark.skip(reason="timings are skipped with --benchmark-skip"))

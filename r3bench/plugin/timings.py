@@ -1,0 +1,78 @@
+"""Timings as pytest-benchmark shows them: its table, JSON, comparison and histogram.
+
+Timing items do not use its fixture; samples travel with the report and are put into its session before it finishes.
+That surface is private to pytest-benchmark: tests/plugin/test_timings.py fails when it moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from r3bench.plugin.checks import TIMING
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    report = yield
+    if call.when == "call" and TIMING in item.stash:
+        report.r3_timing = item.stash[TIMING]  # plain values: they travel from xdist's workers
+    return report
+
+
+class Timings:
+    """Collects the timing items' reports on the process that the user sees, for its tables."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, dict[str, Any]] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        timing = getattr(report, "r3_timing", None)
+        if timing is not None:
+            self.found[report.nodeid.replace("/zarr.json::", "::")] = timing
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
+        """pytest-benchmark draws its table and writes its files from what stands in its session when it finishes."""
+        benchmarks = getattr(session.config, "_benchmarksession", None)
+        if benchmarks is not None:
+            benchmarks.benchmarks += [benchmark_entry(name, found) for name, found in self.found.items()]
+        yield
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        changed = {name: found for name, found in self.found.items() if found["decision"] != "identical"}
+        if self.found:
+            terminalreporter.section("r3bench: working tree against stored source")
+            same = len(self.found) - len(changed)
+            if same:
+                terminalreporter.line(
+                    f"{same} of {len(self.found)} timings: identical machine code, nothing to compare"
+                )
+        for name, found in sorted(changed.items()):
+            terminalreporter.line(f"{name}: {found['words']} ({found['device']})")
+
+
+def benchmark_entry(name: str, found: dict[str, Any]) -> Any:
+    """One row of pytest-benchmark, from samples in nanoseconds (it counts in seconds)."""
+
+    from pytest_benchmark.stats import Metadata
+
+    store, _, item = name.rpartition("::")
+    about = SimpleNamespace(
+        name=f"{Path(store).name.partition('.zarr')[0]}::{item}",
+        fullname=name,
+        group=None,
+        param=None,
+        params=None,
+        extra_info={"device": found["device"], "decision": found["decision"]},
+        cprofile_stats=None,
+        has_error=False,
+    )
+    entry = Metadata(about, iterations=1, options={})
+    for sample in found["samples_ns"]:
+        entry.update(sample * 1e-9)
+    return entry
