@@ -195,12 +195,12 @@ def differences(
 def _view_as(buffer: Buffer) -> tuple[str, tuple[int, ...]]:
     """The dtype and shape to compare in: complex numbers as pairs, odd sizes as bytes, one dimension if in doubt."""
     dtype = _COMPONENT.get(buffer.dtype, buffer.dtype)
-    item = _item_bytes(dtype)
-    if buffer.nbytes % item:
+    whole = _item_bytes(buffer.dtype)
+    if buffer.nbytes % whole:
         return "uint8", (buffer.nbytes,)
-    count = buffer.nbytes // item
-    shape = (*buffer.shape, 2) if dtype != buffer.dtype else buffer.shape
-    return dtype, shape if shape and prod(shape) == count else (count,)
+    count = buffer.nbytes // whole
+    shape = buffer.shape if buffer.shape and prod(buffer.shape) == count else (count,)
+    return dtype, shape if dtype == buffer.dtype else (*shape, 2)
 
 
 def _item_bytes(dtype: str) -> int:
@@ -245,7 +245,8 @@ def _limit(wanted: Elements, dtype: str, tolerance: Tolerance, whole: Elements) 
     if tolerance.scale:
         limit = np.maximum(limit, tolerance.scale * _largest(_values(whole, dtype)))
     if tolerance.ulp:
-        exponent = np.maximum(np.frexp(size)[1] - 1, _SMALLEST_EXPONENT[dtype])
+        exponent = np.where(size > 0, np.frexp(size)[1] - 1, _SMALLEST_EXPONENT[dtype])
+        exponent = np.maximum(exponent, _SMALLEST_EXPONENT[dtype])
         limit = np.maximum(limit, tolerance.ulp * np.ldexp(1.0, exponent - _MANTISSA_BITS[dtype]))
     return np.asarray(limit, dtype=np.float64)
 
