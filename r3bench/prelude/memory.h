@@ -1,9 +1,18 @@
 // Loads and stores with cache hints: the hints change speed only. Part of the device prelude.
 #pragma once
 
+// Through the read-only path. CUDA has it for types that one instruction loads; each is loaded as a word of its size.
+template <class T> R3_FN T __ldg(const T* address) {
+  static_assert(alignof(T) == sizeof(T) && sizeof(T) <= 16, "__ldg loads 1, 2, 4, 8 or 16 aligned bytes");
+  typedef unsigned four __attribute__((ext_vector_type(4)));
+  if constexpr (sizeof(T) == 1) return __builtin_bit_cast(T, __nvvm_ldg_uc((const unsigned char*)address));
+  else if constexpr (sizeof(T) == 2) return __builtin_bit_cast(T, __nvvm_ldg_us((const unsigned short*)address));
+  else if constexpr (sizeof(T) == 4) return __builtin_bit_cast(T, __nvvm_ldg_ui((const unsigned*)address));
+  else if constexpr (sizeof(T) == 8) return __builtin_bit_cast(T, __nvvm_ldg_ul((const unsigned long*)address));
+  else return __builtin_bit_cast(T, __nvvm_ldg_ui4((const four*)address));
+}
 #define R3_LOAD(name) \
   template <class T> R3_FN T name(const T* address) { return *address; }
-R3_LOAD(__ldg)
 R3_LOAD(__ldca)
 R3_LOAD(__ldcg)
 R3_LOAD(__ldcs)
