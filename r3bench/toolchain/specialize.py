@@ -168,7 +168,7 @@ def _literal(kind: str, value: bytes) -> str:
     if kind == "i1":
         return "true" if integer & 1 else "false"
     if re.fullmatch(r"i\d+", kind):
-        return str(integer)
+        return str(int.from_bytes(value, "little", signed=True))
     if kind == "half":
         return f"0xH{integer:04X}"
     if kind == "bfloat":
