@@ -105,6 +105,8 @@ def read_material(capture: Capture, unit: int) -> Material:
     if not 0 <= unit < len(capture.units):
         raise CaptureError(f"{capture.path} has no unit {unit}; it has {len(capture.units)}, counted from 0.")
     contents = store.contents(capture, unit)
+    for data in (*contents.before.values(), *contents.after.values()):
+        data.flags.writeable = False  # so that a device may keep it by reference, once for all clones
     return Material(
         capture,
         capture.units[unit],

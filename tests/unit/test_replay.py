@@ -1,0 +1,154 @@
+"""What a replay makes of right, wrong and failing candidates, on a device without hardware."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from replay_case import FakeCompiler, capture, programs, variant
+
+from r3bench.errors import CaptureError, DeviceFault
+from r3bench.model import Capture, LaunchConfig, LaunchRule, Outcome, Status, Variant, content_id
+from r3bench.replay import Failure, Placement, attempt, read_material, replay
+from r3bench.testing import FakeDevice
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Capture:
+    return capture(tmp_path)
+
+
+def outcome(recorded: Capture, name: str, **how: object) -> Outcome:
+    return replay(recorded, variant(name), FakeDevice(programs()), FakeCompiler(), **how)  # type: ignore[arg-type]
+
+
+def test_the_recorded_source_matches_and_has_a_time(recorded: Capture) -> None:
+    found = replay(recorded, Variant(), FakeDevice(programs()), FakeCompiler())
+    assert found.verdict.status is Status.MATCH
+    assert found.measurement is not None
+    assert found.measurement.samples_ns == (100_000.0,) * 5
+    assert dict(found.measurement.conditions)["clones"] == "4"
+    assert dict(found.measurement.conditions)["clock"] == "made up"
+
+
+def test_an_outcome_says_what_was_built_and_how_long_it_took(recorded: Capture) -> None:
+    found = outcome(recorded, "quick")
+    assert (found.capture, found.unit, found.variant) == ("app/add", 0, content_id(variant("quick")))
+    assert found.facts == (("ir_instructions", 5),)
+    assert found.measurement is not None
+    assert found.measurement.binary == found.binary
+    assert [stage for stage, _ in found.stages] == ["frontend", "load", "verify", "time"]
+
+
+def test_only_verified(recorded: Capture) -> None:
+    found = outcome(recorded, "add", timing="none")
+    assert (found.verdict.status, found.measurement) == (Status.MATCH, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "says"),
+    [
+        ("wrong", Status.MISMATCH, "x[3] is 5.7 instead of 4.7"),
+        ("nothing", Status.MISMATCH, "x[0] is 0.5 instead of 1.5"),
+        ("scribble", Status.MISMATCH, "the recorded kernel does not write this buffer"),
+        ("backwards", Status.MISMATCH, "x[0] is 0.0 instead of 1.5"),
+        ("later wrong", Status.MISMATCH, "x[3]"),
+        ("later crash", Status.FAULT, "crashed"),
+        ("crash", Status.FAULT, "crashed"),
+        ("hang", Status.TIMEOUT, "did not end"),
+        ("large", Status.LAUNCH_FAILED, "too much shared memory"),
+        ("unknown", Status.LAUNCH_FAILED, "no program"),
+        ("syntax error", Status.BUILD_FAILED, "kernels.cu:1:1"),
+        ("texture", Status.UNSUPPORTED, "reads a texture"),
+    ],
+)
+def test_a_failure_is_a_verdict_without_a_time(recorded: Capture, name: str, status: Status, says: str) -> None:
+    found = outcome(recorded, name)
+    assert (found.verdict.status, found.measurement) == (status, None)
+    assert says in found.verdict.detail
+
+
+def test_what_is_known_of_a_failed_candidate_is_kept(recorded: Capture) -> None:
+    wrong, unbuilt = outcome(recorded, "wrong"), outcome(recorded, "syntax error")
+    assert wrong.binary is not None
+    assert wrong.module is not None
+    assert (unbuilt.binary, unbuilt.module, unbuilt.stages) == (None, None, ())
+
+
+def test_the_units_own_values_are_expected(recorded: Capture) -> None:
+    assert outcome(recorded, "add", unit=1).verdict.status is Status.MATCH
+
+
+@pytest.mark.parametrize("unit", [-1, 2])
+def test_a_unit_that_is_not_there_stops(recorded: Capture, unit: int) -> None:
+    with pytest.raises(CaptureError, match=rf"add\.zarr has no unit {unit}; it has 2"):
+        outcome(recorded, "add", unit=unit)
+
+
+def test_a_unit_whose_kernel_changed_nothing_is_vacuous(tmp_path: Path) -> None:
+    found = outcome(capture(tmp_path, vacuous=True), "nothing")
+    assert found.verdict.status is Status.VACUOUS
+    assert "unit 0 of app/add" in found.verdict.detail
+
+
+def test_another_block_shape_is_launched_and_built_for(recorded: Capture) -> None:
+    compiler = FakeCompiler()
+    found = replay(recorded, variant("narrow", launch=LaunchRule(block=(8, 1, 1))), FakeDevice(programs()), compiler)
+    assert found.measurement is not None
+    assert found.measurement.samples_ns[0] == 8000.0
+    assert compiler.requests[0].facts.launch == LaunchConfig(grid=(2, 1, 1), block=(8, 1, 1))
+
+
+def test_an_override_beside_the_capture_counts(recorded: Capture, tmp_path: Path) -> None:
+    (tmp_path / "add.tolerance.toml").write_text("[x]\natol = 1.0\n")
+    assert outcome(recorded, "wrong").verdict.status is Status.MATCH
+
+
+def test_a_replay_gives_its_memory_back(recorded: Capture) -> None:
+    class Counting(FakeDevice):
+        held = 0
+
+        def allocate(self, *what):  # type: ignore[no-untyped-def]
+            self.held += 1
+            return super().allocate(*what)
+
+        def release(self, memory):  # type: ignore[no-untyped-def]
+            self.held -= 1
+            super().release(memory)
+
+    device = Counting(programs())
+    replay(recorded, Variant(), device, FakeCompiler())
+    assert device.held == 0
+
+
+def test_recorded_memory_cannot_be_changed_by_mistake(recorded: Capture) -> None:
+    material = read_material(recorded, 0)
+    with pytest.raises(ValueError, match="read-only"):
+        material.expected["x"][0] = 1
+    assert material.nbytes == 3 * 128
+    assert np.array_equal(material.expected["y"], material.before["y"])
+
+
+def test_every_order_is_run_on_restored_memory(recorded: Capture) -> None:
+    device = FakeDevice(programs())
+    assert outcome(recorded, "backwards").verdict.status is Status.MISMATCH
+    device.orders = ("forward",)
+    found = replay(recorded, variant("backwards"), device, FakeCompiler())
+    assert found.verdict.status is Status.MATCH
+
+
+def test_what_is_not_the_candidates_fault_is_raised() -> None:
+    with pytest.raises(CaptureError):
+        attempt(lambda: (_ for _ in ()).throw(CaptureError("damaged")))
+    found = attempt(lambda: (_ for _ in ()).throw(DeviceFault("crashed")))
+    assert isinstance(found, Failure)
+
+
+def test_a_placement_counts_its_clones(recorded: Capture) -> None:
+    placement = Placement(FakeDevice(programs()), read_material(recorded, 0))
+    assert placement.nbytes == 0
+    placement.ring.take(3)
+    assert placement.nbytes == 3 * 2 * 128
+    placement.release()
+    assert placement.nbytes == 0
