@@ -1,0 +1,259 @@
+"""The timing procedure on a device whose clock and noise are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import log
+
+import numpy as np
+import pytest
+from replay_case import contents, programs, unit
+
+from r3bench.compare import judge
+from r3bench.devices import Kernel, Memory
+from r3bench.errors import DeviceFault
+from r3bench.measure import Arm, ArmFailed, Check, Procedure, Ring, Terms, contest, fit, orders, rank
+from r3bench.model import LaunchConfig, Status, Verdict
+from r3bench.stats import Budget, Decision
+from r3bench.testing import FakeDevice, Program, fake_binary
+
+QUICK = Procedure(windows=5, warm_up_ns=0.0)
+
+
+class Watched(FakeDevice):
+    """Keeps what happened: a letter per restore (r) and the program's name and number of launches per window."""
+
+    def __init__(self, *args: object, **how: object) -> None:
+        super().__init__(*args, **how)  # type: ignore[arg-type]
+        self.story: list[str] = []
+        self.allocated = 0
+
+    def allocate(self, *what):  # type: ignore[no-untyped-def]
+        self.allocated += 1
+        return super().allocate(*what)
+
+    def restore(self, memory: Memory) -> None:
+        self.story.append("r")
+        super().restore(memory)
+
+    def window(self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, **how: float) -> float:
+        assert len({id(memory) for memory in memories}) == len(memories)
+        self.story.append(f"{kernel.binary.symbol} {len(memories)}")
+        return super().window(kernel, memories, launch, **how)
+
+
+def stage(device: FakeDevice | None = None) -> tuple[FakeDevice, Ring, Check]:
+    device = device or Watched(programs())
+    held = contents()
+    expected = {**held.before, **held.after}
+    return device, Ring(device, unit(), held.before), lambda memory: device.compare(memory, expected)
+
+
+def arm(device: FakeDevice, name: str, side: str = "candidate", twin: int = 0) -> Arm:
+    return Arm(device.load(fake_binary(name, twin)), unit().launch, side)
+
+
+# -- windows and rings ----------------------------------------------------------------------------------------------
+
+
+def test_a_window_is_as_long_as_it_must_be() -> None:
+    device, ring, _ = stage()
+    assert fit([arm(device, "add")], ring, QUICK) == 4  # 100 us each, 300 us wanted, a tenth more for noise
+
+
+def test_the_fastest_arm_decides_the_length() -> None:
+    device, ring, _ = stage()
+    assert fit([arm(device, "slow"), arm(device, "quick")], ring, QUICK) == 5
+
+
+def test_one_launch_is_enough_for_a_long_kernel() -> None:
+    device, ring, _ = stage(Watched({"long": Program(lambda run: None, 5e7)}))
+    assert fit([arm(device, "long")], ring, QUICK) == 1
+
+
+def test_short_kernels_take_many_clones_within_the_limit() -> None:
+    device, ring, _ = stage(Watched({"short": Program(lambda run: None, 100.0)}))
+    assert 3000 <= fit([arm(device, "short")], ring, QUICK) <= 3301
+    device, ring, _ = stage(Watched({"short": Program(lambda run: None, 100.0)}))
+    assert fit([arm(device, "short")], ring, replace(QUICK, ring_bytes=256 * 20)) == 20
+    assert ring.nbytes == 256 * 20
+
+
+def test_a_unit_larger_than_the_limit_still_has_one_memory() -> None:
+    device, ring, _ = stage()
+    assert fit([arm(device, "add")], ring, replace(QUICK, ring_bytes=1)) == 1
+
+
+def test_warming_up_lasts() -> None:
+    device, ring, _ = stage()
+    fit([arm(device, "add")], ring, replace(QUICK, warm_up_ns=4e6))
+    assert device.launches >= 40
+
+
+def test_clones_are_made_once() -> None:
+    device, ring, check = stage()
+    assert isinstance(device, Watched)
+    rank(arm(device, "add"), ring, check)
+    rank(arm(device, "add"), ring, check)
+    assert device.allocated == 4
+
+
+def test_every_memory_is_restored_before_every_window() -> None:
+    device, ring, check = stage()
+    assert isinstance(device, Watched)
+    rank(arm(device, "add"), ring, check, QUICK)
+    restored = 0
+    for event in device.story[-25:]:
+        if event == "r":
+            restored += 1
+        else:
+            assert event == f"add {restored}"
+            restored = 0
+
+
+def test_a_ranking_keeps_every_sample() -> None:
+    device, ring, check = stage(FakeDevice(programs(), noise=0.1, seed=1))
+    found = rank(arm(device, "add"), ring, check)
+    assert len(set(found.samples_ns)) == 5
+    assert np.median(found.samples_ns) == pytest.approx(1e5, rel=0.2)
+    assert found.binary == fake_binary("add").sha256
+
+
+# -- the order of blocks --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", [(10, 20, 40), (13, 26, 52), (17, 34, 68), (1, 2, 4)])
+@pytest.mark.parametrize("seed", range(20))
+def test_orders_are_balanced_at_every_look(schedule: tuple[int, ...], seed: int) -> None:
+    drawn = list(orders(schedule, seed))
+    assert len(drawn) == schedule[-1]
+    for look in schedule:
+        assert abs(drawn[:look].count("AB") - drawn[:look].count("BA")) == look % 2
+
+
+def test_orders_are_random_and_can_be_drawn_again() -> None:
+    schedule = (10, 20, 40)
+    assert list(orders(schedule, 5)) == list(orders(schedule, 5))
+    firsts = [next(orders((13, 26), seed)) for seed in range(400)]
+    assert 150 < firsts.count("AB") < 250
+    odd_ones = [list(orders((13,), seed)).count("AB") for seed in range(400)]
+    assert 150 < odd_ones.count(7) < 250
+
+
+# -- contests -------------------------------------------------------------------------------------------------------
+
+
+TERMS = Terms(gate=0.05, budget=Budget(), procedure=QUICK)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "decision", "speedup"),
+    [("quick", Decision.FASTER, 1.25), ("slow", Decision.SLOWER, 1 / 1.3), ("add", Decision.SAME, 1.0)],
+)
+def test_a_known_difference_is_found(candidate: str, decision: Decision, speedup: float) -> None:
+    device, ring, check = stage(FakeDevice(programs(), noise=0.01, seed=3))
+    found = contest(arm(device, "add", "baseline"), arm(device, candidate, twin=1), ring, check, TERMS, seed=0)
+    assert found.decision is decision
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low <= speedup <= found.high
+    assert found.speedup == pytest.approx(speedup, rel=0.01)
+    assert found.blocks == 10
+    assert found.baseline_ns == pytest.approx(1e5, rel=0.02)
+
+
+def test_everything_that_was_measured_is_kept() -> None:
+    device, ring, check = stage(FakeDevice(programs(), noise=0.01, seed=3))
+    found = contest(arm(device, "add", "baseline"), arm(device, "quick"), ring, check, TERMS, seed=9)
+    assert len(found.d) == len(found.orders) == len(found.baseline_samples_ns) == len(found.candidate_samples_ns) == 10
+    assert {len(samples) for samples in found.baseline_samples_ns + found.candidate_samples_ns} == {5}
+    a, b = found.baseline_samples_ns[4], found.candidate_samples_ns[4]
+    assert found.d[4] == pytest.approx(log(np.percentile(b, 25) / np.percentile(a, 25)))
+    assert found.orders == tuple(orders((10,), 9))
+    assert {"seed": "9", "clones": "5", "clock": "made up"}.items() <= dict(found.conditions).items()
+    assert (found.baseline_binary, found.candidate_binary) == (fake_binary("add").sha256, fake_binary("quick").sha256)
+    assert found.confidence == pytest.approx(1 - 0.01 / 3)
+    assert found.smallest_effect > 0
+
+
+def test_blocks_run_in_the_order_drawn() -> None:
+    device, ring, check = stage(Watched(programs()))
+    assert isinstance(device, Watched)
+    found = contest(arm(device, "add", "baseline"), arm(device, "quick"), ring, check, TERMS, seed=2)
+    windows = [event.split()[0] for event in device.story if event != "r"][-100:]
+    ran = ["AB" if windows[10 * block] == "add" else "BA" for block in range(10)]
+    assert tuple(ran) == found.orders
+    assert windows[:5] == [windows[0]] * 5
+
+
+def test_noise_too_wide_for_the_gate_is_unclear_at_the_cap() -> None:
+    device, ring, check = stage(FakeDevice(programs(), noise=0.5, seed=4))
+    found = contest(arm(device, "add", "baseline"), arm(device, "add", twin=1), ring, check, TERMS, seed=0)
+    assert (found.decision, found.blocks) == (Decision.UNCLEAR, 40)
+    assert found.smallest_effect > 0.05
+
+
+def test_a_further_look_decides_what_the_first_cannot() -> None:
+    device, ring, check = stage(FakeDevice(programs(), noise=0.06, seed=5))
+    found = contest(arm(device, "add", "baseline"), arm(device, "add", twin=1), ring, check, TERMS, seed=0)
+    assert found.decision is Decision.SAME
+    assert found.blocks in (20, 40)
+
+
+def test_equal_arms_on_a_noisy_device_are_not_called_different() -> None:
+    """300 contests of other code for the same work, a session's error being 1 %: at most 1 % claim a difference."""
+    claims = 0
+    for seed in range(300):
+        noise = (0.002, 0.02, 0.05, 0.2)[seed % 4]
+        device = FakeDevice({"work": Program(lambda run: None, 4e5)}, noise=noise, seed=seed)
+        ring = Ring(device, unit(), contents().before)
+        found = contest(
+            arm(device, "work", "baseline"),
+            arm(device, "work", twin=1),
+            ring,
+            lambda memory: Verdict(status=Status.MATCH),
+            replace(TERMS, gate=0.0),
+            seed=seed,
+        )
+        assert found.decision in (Decision.UNCLEAR, Decision.FASTER, Decision.SLOWER)  # a gate of 0 leaves no room
+        claims += found.decision is not Decision.UNCLEAR
+    assert claims <= 3
+
+
+# -- arms that fail meanwhile ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", ["baseline", "candidate"])
+def test_an_arm_that_goes_wrong_while_timed_is_named(side: str) -> None:
+    device, ring, check = stage()
+    arms = {"baseline": arm(device, "add", "baseline"), "candidate": arm(device, "add", twin=1)}
+    arms[side] = arm(device, "later wrong", side)
+    with pytest.raises(ArmFailed) as failed:
+        contest(arms["baseline"], arms["candidate"], ring, check, TERMS, seed=0)
+    assert failed.value.arm == side
+    assert isinstance(failed.value.failure, Verdict)
+    assert failed.value.failure.status is Status.MISMATCH
+
+
+def test_an_arm_that_crashes_while_timed_is_named() -> None:
+    device, ring, check = stage()
+    with pytest.raises(ArmFailed) as failed:
+        contest(arm(device, "add", "baseline"), arm(device, "later crash"), ring, check, TERMS, seed=0)
+    assert failed.value.arm == "candidate"
+    assert isinstance(failed.value.failure, DeviceFault)
+
+
+def test_the_check_sees_one_launch_after_a_restore() -> None:
+    """An in-place kernel would show two launches, or none, as a mismatch."""
+    device, ring, _ = stage()
+    held = contents()
+    seen = []
+
+    def check(memory: Memory) -> Verdict:
+        seen.append(judge(memory.unit, {**held.before, **held.after}, device.download(memory)))
+        return seen[-1]
+
+    contest(arm(device, "add", "baseline"), arm(device, "add", twin=1), ring, check, TERMS, seed=0)
+    assert len(seen) == 20
+    assert {verdict.status for verdict in seen} == {Status.MATCH}
