@@ -15,12 +15,14 @@ bytes on disk.
 """
 
 from r3bench.store.arrays import UnitContents
+from r3bench.store.attributes import DTYPES
 from r3bench.store.files import find
 from r3bench.store.reading import contents, dataset, expected, image, ir, open_capture, sources, verify
 from r3bench.store.recorded import RecordedUnit
 from r3bench.store.writing import append, text_sha256, write
 
 __all__ = [
+    "DTYPES",
     "RecordedUnit",
     "UnitContents",
     "append",

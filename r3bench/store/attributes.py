@@ -24,7 +24,7 @@ from r3bench.model import Allocation, Capture, Global, Parameter, Pointer, Repla
 FORMAT = 1
 ADDRESS_LIMIT = 1 << 64
 NBYTES_LIMIT = 1 << 48
-NAMES_OF_DTYPES = (
+DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
 )
@@ -221,8 +221,8 @@ def buffer_name(buffer: Allocation | Global) -> str:
 
 
 def _check_view(buffer: Allocation | Global, where: str) -> None:
-    if buffer.dtype not in NAMES_OF_DTYPES:
-        raise damaged(where, f"dtype {_short(buffer.dtype)} is not one of {', '.join(NAMES_OF_DTYPES)}")
+    if buffer.dtype not in DTYPES:
+        raise damaged(where, f"dtype {_short(buffer.dtype)} is not one of {', '.join(DTYPES)}")
     if not 0 <= buffer.nbytes < NBYTES_LIMIT or len(buffer.shape) > 32 or min(buffer.shape, default=0) < 0:
         raise damaged(where, f"size {buffer.nbytes} or shape {_short(buffer.shape)} is out of range")
     viewed = prod(view_shape(buffer)) * storage_dtype(buffer.dtype).itemsize
