@@ -7,6 +7,7 @@ from itertools import combinations_with_replacement, product
 from math import inf, log, log1p
 from statistics import median
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -159,6 +160,12 @@ def test_the_smallest_effect_is_half_the_width() -> None:
 def test_a_block_is_its_lower_quartile() -> None:
     assert stats.block_statistic([5, 1, 2, 3, 4]) == 2
     assert stats.block_statistic([10, 11, 12, 13, 1e9]) == 11
+    assert stats.block_statistic([7.5]) == 7.5
+
+
+@given(st.lists(st.floats(1, 1e9), min_size=1, max_size=12))
+def test_a_lower_quartile_is_the_25th_percentile(samples: list[float]) -> None:
+    assert stats.block_statistic(samples) == pytest.approx(float(np.percentile(samples, 25)))
 
 
 def test_false_claims_stay_within_the_budget() -> None:
