@@ -124,8 +124,9 @@ class ReplayServer:
         """Replay a variant on one unit; ``timing="none"`` only verifies it."""
 
         def run(material: Material, builds: Sequence[Future[Built]]) -> Outcome:
-            placement = self._placement(material)
-            return evaluate(placement, variant, builds[0], timing=timing, timeout_s=self._timeout_s, lock=self._timing)
+            limit, lock = self._timeout_s, self._timing
+            with self._placed(material) as placement:
+                return evaluate(placement, variant, builds[0], timing=timing, timeout_s=limit, lock=lock)
 
         return self._request(capture, unit, (variant,), run)
 
@@ -152,7 +153,8 @@ class ReplayServer:
 
         def run(material: Material, builds: Sequence[Future[Built]]) -> Comparison:
             arms = (baseline, builds[0]), (candidate, builds[1])
-            first = compete(self._placement(material), *arms, terms, lock=self._quiet)
+            with self._placed(material) as placement:
+                first = compete(placement, *arms, terms, lock=self._quiet)
             if not claims(first):
                 return first
             with self._fresh(material) as placement:
@@ -263,9 +265,12 @@ class ReplayServer:
         device.close()
         raise CancelledError("the replay server was closed")
 
-    def _placement(self, material: Material) -> Placement:
+    @contextmanager
+    def _placed(self, material: Material) -> Iterator[Placement]:
+        """The unit on the device; what it grew by is made up for by giving back others."""
         key = key_of(material.capture, material.unit.index)
-        return self._placements.get(key, lambda: Placement(self.device, material))
+        yield self._placements.get(key, lambda: Placement(self.device, material))
+        self._placements.trim()
 
     @contextmanager
     def _fresh(self, material: Material) -> Iterator[Placement]:

@@ -1,0 +1,367 @@
+"""The replay server: every request answered, one device at a time, claims repeated, an end at any time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future, wait
+from pathlib import Path
+
+import pytest
+from replay_case import FakeCompiler, capture, programs, variant
+
+from r3bench import replay, server
+from r3bench.devices import Kernel, Memory
+from r3bench.errors import CaptureError, DeviceUnavailable
+from r3bench.model import Capture, LaunchConfig, LaunchRule, Status, Target, Variant
+from r3bench.server import ReplayServer, Resident, timing_lock, when_all
+from r3bench.stats import Decision
+from r3bench.testing import FakeDevice, FakeLaunch, Program
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Capture:
+    return capture(tmp_path)
+
+
+class Opener:
+    """Opens fake devices and keeps them; each by the next of ``makers``, the last one again and again."""
+
+    def __init__(self, *makers: Callable[[], FakeDevice]) -> None:
+        self.makers = makers or (lambda: FakeDevice(programs(), name=str(id(self))),)
+        self.devices: list[FakeDevice] = []
+
+    def __call__(self) -> FakeDevice:
+        self.devices.append(self.makers[min(len(self.devices), len(self.makers) - 1)]())
+        return self.devices[-1]
+
+
+@pytest.fixture
+def opener() -> Opener:
+    return Opener()
+
+
+@pytest.fixture
+def compiler() -> FakeCompiler:
+    return FakeCompiler()
+
+
+@pytest.fixture
+def running(opener: Opener, compiler: FakeCompiler) -> Iterator[ReplayServer]:
+    with ReplayServer(opener, compiler=compiler) as opened:
+        yield opened
+
+
+# -- requests -------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_gives_the_outcome_of_a_replay(running: ReplayServer, recorded: Capture) -> None:
+    found = running.submit(recorded, variant("quick"), unit=1).result(10)
+    assert (found.verdict.status, found.unit) == (Status.MATCH, 1)
+    assert found.measurement is not None
+    assert found.measurement.samples_ns[0] == 80_000.0
+
+
+def test_a_request_may_only_verify(running: ReplayServer, recorded: Capture) -> None:
+    found = running.submit(recorded, Variant(), timing="none").result(10)
+    assert (found.verdict.status, found.measurement) == (Status.MATCH, None)
+
+
+def test_every_request_is_answered_whatever_the_others_do(running: ReplayServer, recorded: Capture) -> None:
+    names = ["add", "wrong", "crash", "hang", "syntax error", "quick", "large", "texture", "nothing", "scribble"] * 6
+    futures = [running.submit(recorded, variant(name), unit=at % 2) for at, name in enumerate(names)]
+    assert not wait(futures, 30).not_done
+    for name, future in zip(names, futures, strict=True):
+        assert (future.result().verdict.status is Status.MATCH) == (name in ("add", "quick"))
+
+
+def test_nothing_is_opened_until_it_is_needed(running: ReplayServer, recorded: Capture, opener: Opener) -> None:
+    assert not opener.devices
+    running.submit(recorded, Variant()).result(10)
+    assert running.target == Target(device="cpu", arch="fake")
+    assert len(opener.devices) == 1
+
+
+def test_a_device_that_cannot_be_used_is_what_the_future_raises(recorded: Capture) -> None:
+    def unusable() -> FakeDevice:
+        raise DeviceUnavailable("device cuda cannot be used: no driver; install one.")
+
+    with ReplayServer(unusable, compiler=FakeCompiler()) as opened:
+        with pytest.raises(DeviceUnavailable, match="no driver"):
+            opened.submit(recorded, Variant()).result(10)
+        with pytest.raises(DeviceUnavailable, match="no driver"):
+            opened.compare(recorded, 0, Variant(), variant("quick")).result(10)
+
+
+def test_a_damaged_capture_stops_only_its_own_requests(running: ReplayServer, recorded: Capture) -> None:
+    missing = running.submit(recorded, Variant(), unit=7)
+    present = running.submit(recorded, Variant())
+    with pytest.raises(CaptureError, match="has no unit 7"):
+        missing.result(10)
+    assert present.result(10).verdict.status is Status.MATCH
+
+
+def test_builds_run_side_by_side(running: ReplayServer, recorded: Capture, compiler: FakeCompiler) -> None:
+    compiler.gate.clear()
+    futures = [running.submit(recorded, variant(f"add#{twin}")) for twin in range(5)]
+    until(lambda: len(compiler.requests) == 5)
+    assert not any(future.done() for future in futures)
+    compiler.gate.set()
+    assert all(future.result(10).verdict.status is Status.MATCH for future in futures)
+
+
+def test_the_device_runs_one_request_at_a_time(recorded: Capture) -> None:
+    inside, most = [0], [0]
+
+    def busy(run: FakeLaunch) -> None:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        time.sleep(0.002)
+        run.array("x", "f8")[:] += run.array("y", "f8")
+        inside[0] -= 1
+
+    device = FakeDevice({"add": Program(busy, 1e6)}, name="one at a time")
+    with ReplayServer(lambda: device, compiler=FakeCompiler()) as opened:
+        futures = [opened.submit(recorded, variant(f"add#{twin}"), timing="none") for twin in range(8)]
+        assert all(future.result(10).verdict.status is Status.MATCH for future in futures)
+    assert most[0] == 1
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+# -- what stays resident --------------------------------------------------------------------------------------------
+
+
+def test_a_unit_is_read_and_placed_once(
+    running: ReplayServer, recorded: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = []
+    monkeypatch.setattr(server, "read_material", lambda *what: reads.append(what) or replay.read_material(*what))
+    for _ in range(3):
+        running.submit(recorded, Variant()).result(10)
+        running.submit(recorded, Variant(), unit=1).result(10)
+    assert len(reads) == 2
+
+
+def test_beyond_the_limit_the_oldest_is_given_back(recorded: Capture) -> None:
+    class Holding(FakeDevice):
+        held = 0
+
+        def allocate(self, *what):  # type: ignore[no-untyped-def]
+            self.held += 1
+            return super().allocate(*what)
+
+        def release(self, memory: Memory) -> None:
+            self.held -= 1
+            super().release(memory)
+
+    device = Holding(programs(), name="holding")
+    with ReplayServer(lambda: device, compiler=FakeCompiler(), resident_bytes=256) as opened:
+        for unit in (0, 1, 0, 1):
+            found = opened.submit(recorded, Variant(), unit=unit, timing="none").result(10)
+            assert found.verdict.status is Status.MATCH
+            assert device.held == 1
+
+
+class Item:
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+
+
+def test_what_was_used_last_stays() -> None:
+    dropped: list[Item] = []
+    resident: Resident[Item] = Resident(10, drop=dropped.append)
+    a, b, c = Item(4), Item(4), Item(4)
+    for key, item in (("a", a), ("b", b), ("a", a), ("c", c)):
+        resident.get(key, lambda item=item: item)  # type: ignore[misc]
+    assert dropped == [b]
+    large = Item(99)
+    assert resident.get("large", lambda: large) is large
+    assert dropped == [b, a, c]
+
+
+# -- cancelling and closing -----------------------------------------------------------------------------------------
+
+
+def test_a_request_can_be_cancelled_until_the_device_has_it(
+    running: ReplayServer, recorded: Capture, compiler: FakeCompiler, opener: Opener
+) -> None:
+    compiler.gate.clear()
+    unwanted, wanted = running.submit(recorded, variant("quick")), running.submit(recorded, Variant())
+    assert unwanted.cancel()
+    compiler.gate.set()
+    assert wanted.result(10).verdict.status is Status.MATCH
+    assert not wait([unwanted], 10).not_done
+    assert opener.devices[0].launches < 60  # of one request, not of two
+
+
+def test_closing_ends_requests_at_every_stage_at_once(recorded: Capture) -> None:
+    entered, closed = threading.Event(), threading.Event()
+
+    class Stuck(FakeDevice):
+        def close(self) -> None:
+            super().close()
+            closed.set()
+
+    def hang(run: FakeLaunch) -> None:
+        entered.set()
+        closed.wait(20)
+
+    compiler = FakeCompiler()
+    opened = ReplayServer(lambda: Stuck({**programs(), "stuck": Program(hang)}, name="stuck"), compiler=compiler)
+    futures = [opened.submit(recorded, variant(name)) for name in ("stuck", "add", "quick")]
+    assert entered.wait(10)
+    compiler.gate.clear()
+    futures.append(opened.submit(recorded, variant("slow")))
+    begin = time.monotonic()
+    opened.close()
+    assert time.monotonic() - begin < 2
+    for future in futures:
+        with pytest.raises(CancelledError):
+            future.result(5)
+    assert compiler.closed
+
+
+def test_a_closed_server_says_so(recorded: Capture) -> None:
+    opened = ReplayServer(Opener(), compiler=FakeCompiler())
+    opened.close()
+    opened.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        opened.submit(recorded, Variant())
+
+
+def test_closing_closes_every_device(recorded: Capture, opener: Opener) -> None:
+    with ReplayServer(opener, compiler=FakeCompiler()) as opened:
+        opened.compare(recorded, 0, Variant(), variant("quick")).result(20)
+    assert [device.closed for device in opener.devices] == [True, True]
+
+
+def test_all_ends_when_the_last_ends() -> None:
+    futures: list[Future[int]] = [Future() for _ in range(3)]
+    ended = []
+    when_all(futures, lambda: ended.append(True))
+    for future in reversed(futures):
+        assert not ended
+        future.set_result(1)
+    assert ended == [True]
+
+
+# -- comparing ------------------------------------------------------------------------------------------------------
+
+
+def noisy(seed: int, **changed: Program) -> Callable[[], FakeDevice]:
+    return lambda: FakeDevice({**programs(), **changed}, noise=0.01, seed=seed, name=f"noisy {seed}")
+
+
+@pytest.mark.parametrize(("name", "decision"), [("quick", Decision.FASTER), ("slow", Decision.SLOWER)])
+def test_a_claim_is_repeated_on_a_fresh_device(recorded: Capture, name: str, decision: Decision) -> None:
+    opener = Opener(noisy(1), noisy(2))
+    with ReplayServer(opener, compiler=FakeCompiler()) as opened:
+        found = opened.compare(recorded, 0, Variant(), variant(name)).result(20)
+        assert len(opener.devices) == 2
+        assert [device.closed for device in opener.devices] == [False, True]
+    assert found.decision is decision
+    assert found.repeat is not None
+    assert found.repeat.decision is decision
+    assert found.repeat.orders != found.orders
+    assert found.repeat.d != found.d
+
+
+def test_a_claim_that_the_repetition_does_not_confirm_is_unstable(recorded: Capture) -> None:
+    other_place = noisy(2, quick=programs()["add"])
+    with ReplayServer(Opener(noisy(1), other_place), compiler=FakeCompiler()) as opened:
+        found = opened.compare(recorded, 0, Variant(), variant("quick")).result(20)
+    assert found.decision is Decision.UNSTABLE
+    assert found.repeat is not None
+    assert found.repeat.decision is Decision.SAME
+
+
+def test_equal_times_are_no_claim(recorded: Capture) -> None:
+    opener = Opener(noisy(3))
+    with ReplayServer(opener, compiler=FakeCompiler()) as opened:
+        found = opened.compare(recorded, 0, Variant(), variant("add#1"), kernels=10).result(20)
+    assert (found.decision, found.blocks, found.repeat) == (Decision.SAME, 13, None)
+    assert len(opener.devices) == 1
+
+
+def test_the_same_code_and_launch_are_not_timed(running: ReplayServer, recorded: Capture, opener: Opener) -> None:
+    found = running.compare(recorded, 0, Variant(), variant("add#")).result(10)
+    assert (found.decision, found.speedup, found.blocks) == (Decision.IDENTICAL, 1.0, 0)
+    assert opener.devices[0].launches == 4  # two arms, verified in two orders
+
+
+def test_the_same_code_in_another_launch_is_timed(running: ReplayServer, recorded: Capture) -> None:
+    wide, small = variant("narrow", launch=LaunchRule(block=(8, 1, 1))), variant("narrow")
+    found = running.compare(recorded, 0, wide, small).result(20)
+    assert found.decision is Decision.FASTER
+    assert found.speedup == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "arm", "status"),
+    [
+        ("add", "wrong", "candidate", Status.MISMATCH),
+        ("wrong", "add", "baseline", Status.MISMATCH),
+        ("add", "syntax error", "candidate", Status.BUILD_FAILED),
+        ("add", "later wrong", "candidate", Status.MISMATCH),
+        ("later crash", "add", "baseline", Status.FAULT),
+    ],
+)
+def test_an_arm_without_a_match_has_no_time(
+    running: ReplayServer, recorded: Capture, baseline: str, candidate: str, arm: str, status: Status
+) -> None:
+    found = running.compare(recorded, 0, variant(baseline), variant(candidate)).result(20)
+    assert (found.decision, found.refused, found.verdict.status) == (Decision.REFUSED, arm, status)
+    assert (found.speedup, found.baseline_ns, found.d) == (None, None, ())
+
+
+# -- quiet while timing ---------------------------------------------------------------------------------------------
+
+
+def test_timing_waits_for_the_device_of_this_machine_and_verifying_does_not(
+    running: ReplayServer, recorded: Capture
+) -> None:
+    with timing_lock(running.device.name):
+        assert running.submit(recorded, Variant(), timing="none").result(10).verdict.status is Status.MATCH
+        timed = running.submit(recorded, Variant())
+        time.sleep(0.3)
+        assert not timed.done()
+    assert timed.result(10).measurement is not None
+
+
+def test_closing_does_not_wait_for_another_process(opener: Opener, recorded: Capture) -> None:
+    opened = ReplayServer(opener, compiler=FakeCompiler())
+    with timing_lock(opened.device.name):
+        timed = opened.submit(recorded, Variant())
+        until(timed.running)
+        opened.close()
+        with pytest.raises(CancelledError):
+            timed.result(2)
+
+
+def test_builds_wait_while_a_claim_is_timed(recorded: Capture) -> None:
+    timing, go_on = threading.Event(), threading.Event()
+
+    class Slow(FakeDevice):
+        def window(self, kernel: Kernel, memories: list[Memory], launch: LaunchConfig, **how: float) -> float:
+            timing.set()
+            go_on.wait(10)
+            return super().window(kernel, memories, launch, **how)
+
+    compiler = FakeCompiler()
+    with ReplayServer(lambda: Slow(programs(), name="slow"), compiler=compiler) as opened:
+        contest = opened.compare(recorded, 0, Variant(), variant("add#1"))
+        assert timing.wait(10)
+        built = len(compiler.requests)
+        later = opened.submit(recorded, variant("quick"), timing="none")
+        time.sleep(0.05)
+        assert len(compiler.requests) == built
+        go_on.set()
+        assert contest.result(10).decision is Decision.SAME
+        assert later.result(10).verdict.status is Status.MATCH
