@@ -78,6 +78,8 @@ class Compiler:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._server.close()
         self._threads.shutdown()
+        while self._idle:
+            self._idle.pop().end()
         self._cache.trim()
 
     def __enter__(self) -> Compiler:

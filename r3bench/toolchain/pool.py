@@ -22,8 +22,11 @@ _BOOT = "import sys; sys.path[:] = sys.argv[2:]; from r3bench.toolchain.worker i
 _START_S = 60.0
 
 
+_KILLED = "it was ended by SIGKILL"
+
+
 class WorkerLost(Exception):
-    """A worker was gone before it could take the request: ask another."""
+    """A worker that had served others was killed from outside, perhaps before this request: ask another."""
 
 
 class Server:
@@ -70,7 +73,7 @@ class Server:
 
     def reap(self, pid: int) -> int:
         """The wait status of a worker that has ended or was killed; 0 when the server is gone, and it with it."""
-        with self._lock, suppress(ConnectionError, DeviceUnavailable):
+        with self._lock, suppress(OSError, DeviceUnavailable):
             self._control.send(json.dumps({"reap": pid}).encode())
             return int(self._reply()["status"])
         return 0
@@ -86,7 +89,9 @@ class Server:
         return reply
 
     def close(self) -> None:
-        """End the server and, through it, every worker."""
+        """End the server and, through it, every worker; idempotent."""
+        if self._control.fileno() < 0:
+            return
         self._control.close()
         try:
             self._process.wait(5.0)
@@ -102,6 +107,7 @@ class Worker:
     def __init__(self, server: Server, pid: int, channel: socket.socket, log: int, options: Options) -> None:
         self._server, self._pid, self._channel, self._log = server, pid, channel, log
         self.options = options
+        self._has_answered = False
 
     def ask(
         self, request: bytes, *, what: str, timeout_s: float, known: Callable[[str], bool] = lambda _: False
@@ -127,8 +133,12 @@ class Worker:
         except TimeoutError:
             self.end()
             raise BuildError(f"{what} took longer than {timeout_s:g} s and was stopped") from None
-        except (EOFError, ConnectionError, ValueError):
-            raise BuildError(f"{what} ended the compiler: {self._last_words()}") from None
+        except (EOFError, ConnectionError, ValueError) as error:
+            words = self._last_words()
+            if self._has_answered and words == _KILLED:
+                raise WorkerLost from error
+            raise BuildError(f"{what} ended the compiler: {words}") from None
+        self._has_answered = True
         return header, blob
 
     def _receive(self, deadline: float) -> tuple[dict[str, Any], bytes]:

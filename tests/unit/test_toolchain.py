@@ -1,0 +1,370 @@
+"""Builds through compile workers: right code, right errors, the cache, and workers that die."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from r3bench.errors import BuildError, Unsupported
+from r3bench.model import Configuration, LaunchConfig, Parameter, Specialization, Target, facts_of
+from r3bench.toolchain import BuildRequest, Built, Compiler, UnitFacts
+
+CUDA = Target(device="cuda", arch="sm_90")
+
+SAXPY = """
+struct P { float w[4]; int n; };
+__device__ float weight(const P& p, int i) { return p.w[i & 3]; }
+extern "C" __global__ void saxpy(int n, float a, const float* x, float* y, P p) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = a * x[i] + y[i] * weight(p, i);
+}
+"""
+FACTS = UnitFacts(
+    launch=LaunchConfig(grid=(7, 1, 1), block=(128, 1, 1)),
+    scalars=(("n", struct.pack("<i", 1000)), ("a", struct.pack("<f", 2.5))),
+    disjoint=True,
+    alignments=(("x", 256), ("y", 256)),
+    parameters=(
+        Parameter(name="n", offset=0, size=4, kind="scalar", dtype="int32"),
+        Parameter(name="a", offset=4, size=4, kind="scalar", dtype="float32"),
+        Parameter(name="x", offset=8, size=8, kind="pointer", dtype="float32", const=True),
+        Parameter(name="y", offset=16, size=8, kind="pointer", dtype="float32"),
+        Parameter(name="p", offset=24, size=20, kind="struct"),
+    ),
+)
+POW = 'extern "C" __global__ void k(float* y) { y[0] = __builtin_elementwise_pow(y[0], y[1]); }'
+HEAVY = (
+    'extern "C" __global__ void k(float* y) { float a[64];'
+    + "".join(
+        f'_Pragma("unroll") for (int i = 0; i < 400; i++) for (int q = 0; q < 16; q++) a[i * q & 63] += y[i + q * {j}];'
+        for j in range(8)
+    )
+    + "for (int i = 0; i < 64; i++) y[i] = a[i]; }"
+)
+
+
+def request(
+    text: str = SAXPY, symbol: str = "saxpy", target: Target = CUDA, configuration: Configuration | None = None
+) -> BuildRequest:
+    return BuildRequest(
+        files=(("k.cu", text),),
+        main="k.cu",
+        flags=(),
+        symbol=symbol,
+        target=target,
+        configuration=configuration or Configuration(),
+        facts=FACTS,
+    )
+
+
+@pytest.fixture(scope="module")
+def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compiler]:
+    with Compiler(2, cache=tmp_path_factory.mktemp("cache")) as made:
+        yield made
+
+
+def build(compiler: Compiler, *args: object, **kwargs: object) -> Built:
+    return compiler.submit(request(*args, **kwargs)).result()  # type: ignore[arg-type]
+
+
+def ptx(compiler: Compiler, text: str = SAXPY, symbol: str = "saxpy", **configuration: object) -> str:
+    return build(compiler, text, symbol, configuration=Configuration(**configuration)).binary.image.decode()  # type: ignore[arg-type]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def gone(pids: list[int], within_s: float = 5.0) -> bool:
+    deadline = time.monotonic() + within_s
+    while any(map(alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not any(map(alive, pids))
+
+
+# -- PTX ------------------------------------------------------------------------------------------------------------
+
+
+def test_source_becomes_ptx_with_facts_and_stages(compiler: Compiler) -> None:
+    built = build(compiler)
+    text = built.binary.image.decode()
+    assert (built.binary.format, built.binary.symbol, built.binary.target) == ("ptx", "saxpy", CUDA)
+    assert ".version 8.3\n.target sm_90" in text
+    assert ".visible .entry saxpy(" in text
+    assert "fma.rn.f32" in text
+    assert [stage for stage, _ in built.stages] == ["frontend", "specialize", "optimize", "emit"]
+    facts = facts_of(built.binary.facts)
+    assert facts["ir_instructions"] == sum(count for name, count in facts.items() if name.startswith("op_"))
+    assert facts["ptx_version"] == 83
+
+
+def test_only_the_kernel_asked_for_is_built(compiler: Compiler) -> None:
+    text = SAXPY + 'extern "C" __global__ void other(float* y) { y[0] = 1; }'
+    assert "other" not in ptx(compiler, text)
+    assert "saxpy" not in ptx(compiler, text, "other")
+
+
+def test_specialization_folds_values_and_keeps_structs_in_place(compiler: Compiler) -> None:
+    text = ptx(
+        compiler,
+        specialize=Specialization(arguments=("n", "a"), block=True, grid=True, noalias=True, align=True),
+    )
+    assert "%ntid" not in text
+    assert "999" in text
+    assert "0f40200000" in text
+    assert "ld.global.nc" in text
+    assert ".local" not in text
+    assert ".ptr .align 256 saxpy_param_2" in text
+    assert ".param .align 4 .b8 saxpy_param_4[20]" in text
+
+
+@pytest.mark.parametrize("switches", [{"arguments": ("n",)}, {"noalias": True}, {"align": True}, {"block": True}])
+def test_each_specialization_changes_the_module(compiler: Compiler, switches: dict[str, object]) -> None:
+    special = Specialization(**switches)  # type: ignore[arg-type]
+    assert build(compiler, configuration=Configuration(specialize=special)).module != build(compiler).module
+
+
+def test_a_struct_that_the_kernel_changes_is_still_its_own_copy(compiler: Compiler) -> None:
+    text = SAXPY.replace("if (i < n)", "p.w[n & 3] += i; if (i < n)")
+    assert "st.local" in ptx(compiler, text)
+    special = ptx(compiler, text, specialize=Specialization(arguments=("a",)))
+    assert "st.local" in special
+    assert "st.param" not in special
+
+
+def test_a_fixed_grid_folds_the_loop_over_the_grid(compiler: Compiler) -> None:
+    text = 'extern "C" __global__ void k(int* y) { y[blockIdx.x] = gridDim.x; }'
+    facts_free = Configuration(specialize=Specialization(grid=True))
+    built = build(compiler, text, "k", configuration=facts_free).binary.image.decode()
+    assert "%nctaid" not in built
+    assert re.search(r"st\.global\.b32\s+\[%rd\d+\], 7;", built)
+
+
+def test_bounds_and_register_caps_reach_the_ptx(compiler: Compiler) -> None:
+    assert ".maxntid 128, 1, 1" in ptx(compiler, bound_threads="max")
+    exact = ptx(compiler, bound_threads="exact", min_blocks=2)
+    assert ".reqntid 128, 1, 1" in exact
+    assert ".minnctapersm 2" in exact
+    assert ".maxnreg 64" in ptx(compiler, max_registers=64)
+
+
+def test_launch_bounds_of_the_source_give_way(compiler: Compiler) -> None:
+    text = SAXPY.replace("void saxpy", "void __launch_bounds__(512) saxpy")
+    assert ".maxntid 512" in ptx(compiler, text)
+    exact = ptx(compiler, text, bound_threads="exact")
+    assert ".reqntid 128, 1, 1" in exact
+    assert ".maxntid" not in exact
+
+
+def test_variables_stay_visible_and_are_listed(compiler: Compiler) -> None:
+    text = """__constant__ float table[8]; __device__ int counter; __device__ int unused;
+    extern "C" __global__ void k(float* y) { atomicAdd(&counter, 1); y[threadIdx.x] = table[threadIdx.x & 7]; }"""
+    built = build(compiler, text, "k")
+    found = {(variable.symbol, variable.nbytes, variable.constant) for variable in built.globals}
+    assert found == {("table", 32, True), ("counter", 4, False)}
+    assert ".visible .const .align 4 .b8 table[32]" in built.binary.image.decode()
+
+
+def test_static_shared_memory_is_counted(compiler: Compiler) -> None:
+    text = """extern "C" __global__ void k(float* y) { __shared__ float s[40]; __shared__ double d[2];
+    s[threadIdx.x] = d[threadIdx.x] = y[threadIdx.x]; __syncthreads(); y[threadIdx.x] = s[39 - threadIdx.x] + d[0]; }"""
+    assert facts_of(build(compiler, text, "k").binary.facts)["shared_bytes"] == 176
+
+
+# -- errors ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_compile_error_names_the_users_line(compiler: Compiler) -> None:
+    with pytest.raises(BuildError, match=r"k\.cu:1:\d+") as caught:
+        build(compiler, 'extern "C" __global__ void k(int* y) { y[0] = missing; }', "k")
+    assert (caught.value.diagnostics[0].file, caught.value.diagnostics[0].line) == ("k.cu", 1)
+
+
+def test_a_missing_kernel_names_those_that_are_there(compiler: Compiler) -> None:
+    with pytest.raises(BuildError, match=r"no kernel axpy \(kernels: saxpy\)"):
+        build(compiler, symbol="axpy")
+
+
+def test_a_call_without_definition_is_unsupported(compiler: Compiler) -> None:
+    text = 'extern "C" __device__ void f(int*); extern "C" __global__ void k(int* y) { f(y); }'
+    with pytest.raises(Unsupported, match="calls f,"):
+        build(compiler, text, "k")
+
+
+@pytest.mark.parametrize(
+    ("configuration", "named"),
+    [
+        (Configuration(before=("no_such",)), "no pass 'no_such'"),
+        (Configuration(tuning=(("no_such", 1),)), "no tuning option 'no_such'"),
+        (Configuration(options=(("load", "x.so"),)), "no LLVM option 'load'"),
+        (Configuration(min_blocks=2), "bound_threads"),
+    ],
+)
+def test_a_configuration_that_cannot_be_is_refused(
+    compiler: Compiler, configuration: Configuration, named: str
+) -> None:
+    with pytest.raises(BuildError, match=named):
+        build(compiler, configuration=configuration)
+
+
+def test_hip_is_not_built_yet(compiler: Compiler) -> None:
+    with pytest.raises(BuildError, match="hip"):
+        build(compiler, target=Target(device="hip", arch="gfx942"))
+
+
+# -- the workers ----------------------------------------------------------------------------------------------------
+
+
+def test_an_abort_of_llvm_fails_its_request_alone(compiler: Compiler) -> None:
+    good = [compiler.submit(request(SAXPY + f"// {n}")) for n in range(4)]
+    bad = compiler.submit(request(POW, "k"))
+    good += [compiler.submit(request(SAXPY + f"// {n}")) for n in range(4, 8)]
+    with pytest.raises(BuildError, match=r"optimizing k ended the compiler: LLVM ERROR: Cannot select: .*fpow"):
+        bad.result()
+    assert len({future.result().module for future in good}) == 1
+
+
+def test_a_build_that_takes_too_long_is_stopped_with_all_it_started(tmp_path: Path) -> None:
+    with Compiler(1, cache=tmp_path, timeout_s=1.0) as compiler:
+        before = time.monotonic()
+        with pytest.raises(BuildError, match="longer than 1 s"):
+            build(compiler, HEAVY, "k")
+        assert time.monotonic() - before < 5
+        assert build(compiler).module
+
+
+def test_a_build_that_takes_too_much_memory_fails_alone(tmp_path: Path) -> None:
+    with Compiler(1, cache=tmp_path, memory_bytes=1 << 29) as compiler:
+        text = '__device__ int big[1 << 28] = {1}; extern "C" __global__ void k(int* y) { y[0] = big[y[1]]; }'
+        with pytest.raises(BuildError, match="optimizing k ended the compiler"):
+            build(compiler, text, "k")
+        assert build(compiler).module
+
+
+def test_a_worker_killed_while_idle_is_replaced(tmp_path: Path) -> None:
+    before = children(os.getpid())
+    with Compiler(1, cache=tmp_path) as compiler:
+        build(compiler)
+        (server,) = (pid for pid in children(os.getpid()) if pid not in before)
+        for pid in children(server):
+            os.kill(pid, signal.SIGKILL)
+        assert build(compiler, SAXPY + "//").module
+
+
+def test_a_killed_server_is_replaced(tmp_path: Path) -> None:
+    before = children(os.getpid())
+    with Compiler(1, cache=tmp_path) as compiler:
+        build(compiler)
+        (server,) = (pid for pid in children(os.getpid()) if pid not in before)
+        workers = children(server)
+        os.kill(server, signal.SIGKILL)
+        assert gone(workers)
+        assert build(compiler, SAXPY + "//").module
+
+
+def test_close_ends_every_process(tmp_path: Path) -> None:
+    before = set(children(os.getpid()))
+    with Compiler(2, cache=tmp_path) as compiler:
+        build(compiler)
+        mine = [pid for pid in children(os.getpid()) if pid not in before]
+        everyone = mine + [worker for pid in mine for worker in children(pid)]
+        assert len(everyone) >= 2
+    assert gone(everyone)
+    compiler.close()
+
+
+def test_no_process_outlives_a_killed_parent(tmp_path: Path) -> None:
+    code = f"""
+import os, sys, time
+from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_toolchain import Compiler, build, children, request, HEAVY
+compiler = Compiler(2, cache=Path({str(tmp_path)!r}))
+build(compiler)
+compiler.submit(request(HEAVY, "k"))
+time.sleep(0.5)
+(server,) = children(os.getpid())
+print([server, *children(server)], flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout
+        pids = json.loads(parent.stdout.readline())
+        parent.kill()
+    assert len(pids) >= 2
+    assert gone(pids)
+
+
+# -- the cache ------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_request_is_answered_from_memory(compiler: Compiler) -> None:
+    first, second = build(compiler), build(compiler)
+    assert [stage for stage, _ in second.stages] == ["cache"]
+    assert (first.binary, first.module) == (second.binary, second.module)
+
+
+def test_one_front_end_call_serves_every_configuration(compiler: Compiler) -> None:
+    text = SAXPY + "// another source"
+    first = build(compiler, text)
+    second = build(compiler, text, configuration=Configuration(pipeline="O2"))
+    assert dict(second.stages)["frontend"] < 0.1 * dict(first.stages)["frontend"]
+
+
+def test_equal_optimized_modules_share_their_code(compiler: Compiler) -> None:
+    first = build(compiler)
+    renamed = build(
+        compiler,
+        SAXPY.replace("int i =", "int index =")
+        .replace("(i ", "(index ")
+        .replace("[i]", "[index]")
+        .replace("p, i)", "p, index)", 1)
+        .replace("weight(p, i);", "weight(p, index);"),
+    )
+    assert renamed.module == first.module
+    assert renamed.binary == first.binary
+    assert "emit" not in dict(renamed.stages)
+
+
+def test_results_are_found_on_disk_by_the_next_compiler(tmp_path: Path) -> None:
+    with Compiler(1, cache=tmp_path) as compiler:
+        first = build(compiler)
+    with Compiler(1, cache=tmp_path) as compiler:
+        second = build(compiler)
+    assert [stage for stage, _ in second.stages] == ["cache"]
+    assert second.binary == first.binary
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:50], lambda data: data[:-1] + b"!", lambda data: b""])
+def test_damaged_entries_are_built_anew_and_rewritten(tmp_path: Path, damage: object) -> None:
+    with Compiler(1, cache=tmp_path) as compiler:
+        first = build(compiler)
+    files = {path: path.read_bytes() for path in tmp_path.glob("??/*")}
+    for path, data in files.items():
+        path.write_bytes(damage(data))  # type: ignore[operator]
+    with Compiler(1, cache=tmp_path) as compiler:
+        assert build(compiler).binary == first.binary
+    assert {path.read_bytes()[64:] != b"" for path in files} == {True}
+
+
+def test_a_cache_folder_that_cannot_be_written_costs_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with Compiler(1, cache=tmp_path / "file") as compiler:
+        assert build(compiler).module
