@@ -1,0 +1,1 @@
+"""Applications whose kernels r3bench ships captures of."""

@@ -1,0 +1,1 @@
+"""Dry compressible flow in a vertical plane: seven kernels, a host program, a driver, a reference."""
