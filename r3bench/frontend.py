@@ -57,6 +57,7 @@ def _dialect(arch: str, debug: bool) -> list[str]:
         "-fclang-abi-compat=17",
         *("-nostdsysteminc", "-nobuiltininc", "-isystem", str(PRELUDE / "include")),
         *("-w", "-ferror-limit", str(_MOST_ERRORS), "-fno-caret-diagnostics", "-fno-diagnostics-show-option"),
+        "-fno-spell-checking",  # Its suggestions come from the prelude.
         *(("-debug-info-kind=standalone", "-dwarf-version=4") if debug else ()),
     ]
 

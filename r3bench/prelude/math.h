@@ -137,21 +137,35 @@ R3_PURE float fdividef(float, float) R3_IS("__nv_fast_fdividef");
 R3_FN float fdividef(float x, float y) { return x / y; }
 #endif
 
-// Arithmetic with a rounding mode.
+// Arithmetic with a rounding mode. Sums and products to nearest are the plain operations, never fused.
+#define R3_ALONE(T, name, symbol) \
+  R3_FN T name(T x, T y) { _Pragma("clang fp contract(off)") return x symbol y; }
+R3_ALONE(float, __fadd_rn, +)
+R3_ALONE(float, __fsub_rn, -)
+R3_ALONE(float, __fmul_rn, *)
+R3_ALONE(double, __dadd_rn, +)
+R3_ALONE(double, __dsub_rn, -)
+R3_ALONE(double, __dmul_rn, *)
+#undef R3_ALONE
+R3_PURE float __fmaf_rn(float, float, float) R3_IS("llvm.fma.f32");
+R3_PURE double __fma_rn(double, double, double) R3_IS("llvm.fma.f64");
+
 #define R3_ROUNDED(T, name, parameters) R3_PURE T __##name parameters R3_IS("__nv_" #name);
-#define R3_ROUNDED_PAIR(op, mode)                                                                      \
+#define R3_ROUNDED_PAIR(op, mode) \
   R3_ROUNDED(double, d##op##_##mode, (double, double)) R3_ROUNDED(float, f##op##_##mode, (float, float))
-#define R3_ROUNDING(mode)                                                                                    \
-  R3_ROUNDED_PAIR(add, mode) R3_ROUNDED_PAIR(sub, mode)                                          \
-  R3_ROUNDED_PAIR(mul, mode) R3_ROUNDED_PAIR(div, mode)                                          \
+#define R3_QUOTIENTS(mode)                                                                                   \
+  R3_ROUNDED_PAIR(div, mode)                                                                                 \
   R3_ROUNDED(double, drcp_##mode, (double)) R3_ROUNDED(float, frcp_##mode, (float))                          \
-  R3_ROUNDED(double, dsqrt_##mode, (double)) R3_ROUNDED(float, fsqrt_##mode, (float))                        \
+  R3_ROUNDED(double, dsqrt_##mode, (double)) R3_ROUNDED(float, fsqrt_##mode, (float))
+#define R3_DIRECTED(mode)                                                                                    \
+  R3_ROUNDED_PAIR(add, mode) R3_ROUNDED_PAIR(sub, mode) R3_ROUNDED_PAIR(mul, mode) R3_QUOTIENTS(mode)        \
   R3_ROUNDED(double, fma_##mode, (double, double, double)) R3_ROUNDED(float, fmaf_##mode, (float, float, float))
-R3_ROUNDING(rn)
-R3_ROUNDING(rz)
-R3_ROUNDING(ru)
-R3_ROUNDING(rd)
-#undef R3_ROUNDING
+R3_QUOTIENTS(rn)
+R3_DIRECTED(rz)
+R3_DIRECTED(ru)
+R3_DIRECTED(rd)
+#undef R3_DIRECTED
+#undef R3_QUOTIENTS
 #undef R3_ROUNDED_PAIR
 #undef R3_ROUNDED
 
