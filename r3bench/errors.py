@@ -12,6 +12,7 @@
     ├── CaptureError          a capture is missing, damaged or of a newer format
     ├── DeviceUnavailable     the device asked for cannot be used here
     ├── RecordError           a launch could not be recorded
+    ├── LedgerError           the journal of a search is in use, damaged or of a newer format
     └── ModelError            a proposer (language model) could not be used
 
 Everything but ``CandidateFailure`` stops the run. A message is one sentence that names the file or kernel and
@@ -84,6 +85,10 @@ class DeviceUnavailable(R3Error):
 
 class RecordError(R3Error):
     """A launch could not be recorded."""
+
+
+class LedgerError(R3Error):
+    """The journal of a search cannot be read or written: in use, damaged, or of a newer format."""
 
 
 class ModelError(R3Error):

@@ -1,0 +1,112 @@
+"""Asking the replay server, through the ledger: what was evaluated before is not evaluated again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from r3bench.ledger import Failures, Ledger
+from r3bench.model import Capture, Outcome, Status, Target, Variant, content_id
+from r3bench.stats import Comparison, block_statistic
+
+Timing = Literal["none", "rank"]
+
+
+class Server(Protocol):
+    """What a search needs of :class:`r3bench.server.ReplayServer`: outcomes, never a device."""
+
+    @property
+    def target(self) -> Target: ...
+
+    def submit(self, capture: Capture, variant: Variant, unit: int = 0, timing: Timing = "rank") -> Future[Outcome]: ...
+
+    def compare(
+        self,
+        capture: Capture,
+        unit: int,
+        baseline: Variant,
+        candidate: Variant,
+        gate: float = 0.05,
+        kernels: int = 1,
+        looks: int = 3,
+    ) -> Future[Comparison]: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pending:
+    """An evaluation on its way; ``source`` is the rule that made the text, for the record and the failure table."""
+
+    key: str
+    future: Future[Outcome]
+    source: str
+    known: bool
+
+
+class Evaluator:
+    """Evaluations of variants of one capture. Used from one thread only, which also writes the ledger."""
+
+    def __init__(self, capture: Capture, server: Server, ledger: Ledger) -> None:
+        self.capture = capture
+        self.target = server.target
+        self.evaluations = 0
+        self._server = server
+        self._ledger = ledger
+        self._failures: dict[tuple[str, str], tuple[int, str]] = {}
+
+    def submit(
+        self, variant: Variant, source: str, *, unit: int = 0, timing: Timing = "rank", again: int = 0,
+        capture: Capture | None = None,
+    ) -> Pending:  # fmt: skip
+        """Start an evaluation; ``again`` tells repetitions apart, ``capture`` is another kernel's where given."""
+        subject = capture or self.capture
+        key = content_id(subject.name, subject.content_hash, unit, variant, self.target, timing, again)
+        known = self._ledger.outcome(key)
+        if known is None:
+            return Pending(key, self._server.submit(subject, variant, unit, timing), source, False)
+        done: Future[Outcome] = Future()
+        done.set_result(known)
+        return Pending(key, done, source, True)
+
+    def result(self, pending: Pending) -> Outcome:
+        """Wait for an evaluation, and keep it. CaptureError and DeviceUnavailable are raised as they are."""
+        outcome = pending.future.result()
+        self.evaluations += 1
+        if not pending.known:
+            self._ledger.add_outcome(pending.key, outcome, kernel=self.capture.name, source=pending.source)
+        status = outcome.verdict.status
+        if status is not Status.MATCH:
+            count, detail = self._failures.get((pending.source, status.value), (0, outcome.verdict.detail))
+            self._failures[pending.source, status.value] = count + 1, detail
+        return outcome
+
+    def compare(self, baseline: Variant, candidate: Variant, gate: float, kernels: int) -> Comparison:
+        """A contest on the search's unit by the full procedure, or what it came to before."""
+        key = content_id(self.capture.name, self.capture.content_hash, baseline, candidate, self.target, gate, kernels)
+        known = self._ledger.comparison(key)
+        if known is not None:
+            return known
+        future = self._server.compare(self.capture, 0, baseline, candidate, gate=gate, kernels=kernels)
+        comparison = future.result()
+        self._ledger.add_comparison(key, comparison, kernel=self.capture.name)
+        return comparison
+
+    def note(self, kind: str, **what: object) -> None:
+        """Write something else into the ledger."""
+        self._ledger.append(kind, kernel=self.capture.name, **what)
+
+    @property
+    def failures(self) -> tuple[Failures, ...]:
+        """Every kind of failure of every source, most frequent first."""
+        found = [
+            Failures(source=source, status=status, count=count, detail=detail)
+            for (source, status), (count, detail) in self._failures.items()
+        ]
+        return tuple(sorted(found, key=lambda f: -f.count))
+
+
+def nanoseconds(outcome: Outcome) -> float | None:
+    """One number to rank by: the 25th percentile of an outcome's samples; None where it has no time."""
+    samples: Sequence[float] = outcome.measurement.samples_ns if outcome.measurement is not None else ()
+    return block_statistic(samples) if samples else None

@@ -1,0 +1,143 @@
+"""From the fastest candidates of a search to a claim: held-out units, other kernels of the file, the full contest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from r3bench.evolve.evaluate import Evaluator
+from r3bench.evolve.sources import RECORDED, Source
+from r3bench.ledger import Arm, Promotion
+from r3bench.model import Capture, Configuration, Status, Variant, Verdict
+from r3bench.stats import Comparison, Decision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finalist:
+    """A candidate that ranked well: its source, the whole variant, and its ranking time."""
+
+    source: Source
+    variant: Variant
+    ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Court:
+    """What a promotion is decided with: the baseline, the gate, the share of the error budget, the neighbours.
+
+    ``neighbours`` are captures of other kernels in the same file: an edit of a shared function must suit them too.
+    """
+
+    evaluator: Evaluator
+    baseline: Variant
+    gate: float
+    kernels: int
+    neighbours: Sequence[Capture] = ()
+
+
+@dataclass(slots=True)
+class Verdicts:
+    """What promotion has come to so far; complete after each step, so that it can be interrupted anywhere."""
+
+    promotions: list[Promotion] = field(default_factory=list)
+    arms: list[Arm] = field(default_factory=list)
+    winner: Finalist | None = None
+
+
+def promote(court: Court, finalists: Iterable[Finalist], recorded: Source, found: Verdicts) -> None:
+    """Try finalists in order until one is promoted, then tell its source change and its configuration apart."""
+    for finalist in finalists:
+        comparison = _try(court, finalist, found)
+        if comparison is not None:
+            found.winner = finalist
+            found.arms.append(Arm(name=_arm(finalist), comparison=comparison))
+            if _arm(finalist) == "patch and configuration":
+                _tell_apart(court, finalist, recorded, found)
+            return
+
+
+def _arm(finalist: Finalist) -> Literal["patch", "patch and configuration", "configuration"]:
+    if finalist.source.rule == RECORDED:
+        return "configuration"
+    return "patch" if finalist.variant == _alone(finalist) else "patch and configuration"
+
+
+def _alone(finalist: Finalist) -> Variant:
+    """A finalist's source change under the default compiler and the recorded launch."""
+    return Variant(files=finalist.variant.files, configuration=Configuration())
+
+
+def _try(court: Court, finalist: Finalist, found: Verdicts) -> Comparison | None:
+    """The comparison that promotes a finalist; None, with the reason on record, where it is not promoted."""
+    matched, units, reason = check_units(court, finalist.variant, finalist.source.rule)
+    comparison = None
+    if not reason:
+        comparison = court.evaluator.compare(court.baseline, finalist.variant, court.gate, court.kernels)
+        reason = "faster by the interval" if comparison.decision is Decision.FASTER else _why_not(comparison)
+    promoted = comparison is not None and comparison.decision is Decision.FASTER
+    found.promotions.append(
+        Promotion(rule=finalist.source.rule, promoted=promoted, reason=reason, held_out=matched, units=units)
+    )
+    return comparison if promoted else None
+
+
+def _why_not(comparison: Comparison) -> str:
+    if comparison.decision is Decision.REFUSED:
+        return f"refused: the {comparison.refused} gave {comparison.verdict.status.value}, {comparison.verdict.detail}"
+    gate = f"{comparison.gate:.0%}"
+    return {
+        Decision.IDENTICAL: "the same machine code and launch as the baseline",
+        Decision.SAME: f"within {gate} of the baseline",
+        Decision.SLOWER: "slower than the baseline",
+        Decision.UNCLEAR: f"not surely more than {gate} faster",
+    }.get(comparison.decision, "a second contest in a fresh process did not confirm it")
+
+
+def check_units(court: Court, variant: Variant, rule: str) -> tuple[int, int, str]:
+    """How many held-out units match, of how many, and why it is refused (empty if it is not)."""
+    evaluator = court.evaluator
+    others = [unit.index for unit in evaluator.capture.units[1:]]
+    pending = [evaluator.submit(variant, rule, unit=index, timing="none") for index in others]
+    outcomes = [evaluator.result(p) for p in pending]
+    matched = sum(o.verdict.status is Status.MATCH for o in outcomes)
+    for outcome in outcomes:
+        if outcome.verdict.status is not Status.MATCH:
+            return matched, len(others), f"held-out unit {outcome.unit}: {_sentence(outcome.verdict)}"
+    return matched, len(others), next(_neighbour_failures(court, variant, rule), "")
+
+
+def _neighbour_failures(court: Court, variant: Variant, rule: str) -> Iterator[str]:
+    """Other kernels of the file on which the edited text, under the default compiler, does not match."""
+    edited = Variant(files=variant.files, configuration=Configuration())
+    if rule == RECORDED:
+        return
+    for capture in court.neighbours:
+        outcome = court.evaluator.result(court.evaluator.submit(edited, rule, timing="none", capture=capture))
+        if outcome.verdict.status is not Status.MATCH:
+            yield f"it changes {capture.symbol}, too: {_sentence(outcome.verdict)}"
+
+
+def _sentence(verdict: Verdict) -> str:
+    return f"{verdict.status.value}: {verdict.detail}" if verdict.detail else verdict.status.value
+
+
+def _tell_apart(court: Court, finalist: Finalist, recorded: Source, found: Verdicts) -> None:
+    """The patch alone under the default compiler; where that gains nothing, whether the configuration needs it at all.
+
+    A source change that adds nothing to its configuration is dropped: the configuration is promoted without it.
+    """
+    alone = replace(finalist, variant=_alone(finalist))
+    if not check_units(court, alone.variant, finalist.source.rule)[2]:
+        comparison = court.evaluator.compare(court.baseline, alone.variant, court.gate, court.kernels)
+        found.arms.append(Arm(name="patch", comparison=comparison))
+        if comparison.decision is Decision.FASTER:
+            return
+    bare = replace(finalist, source=recorded, variant=replace(finalist.variant, files=recorded.files))
+    added = court.evaluator.compare(bare.variant, finalist.variant, court.gate, court.kernels)
+    if added.decision is Decision.FASTER:
+        return
+    plain = _try(court, bare, found)
+    if plain is not None:
+        found.winner = bare
+        found.arms = [Arm(name="configuration", comparison=plain)]

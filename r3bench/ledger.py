@@ -1,0 +1,310 @@
+"""The journal of a search: JSON lines, appended and never rewritten; resuming a search is replaying it.
+
+Every line is one object with ``kind`` and ``time`` (seconds since 1970). A crash can tear the last line only: reading
+leaves it out and opening for writing cuts it off. One writer at a time holds ``<path>.lock``.
+
+The nouns of a search's result live here too, below both those who write them (:mod:`r3bench.evolve`) and those who
+read them (:mod:`r3bench.report`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
+
+from filelock import FileLock, Timeout
+
+from r3bench.errors import LedgerError
+from r3bench.model import Outcome, plain
+from r3bench.stats import Comparison
+
+FORMAT = 1
+_SYNC_SECONDS = 1.0
+
+T = TypeVar("T")
+Record = Mapping[str, Any]
+
+# -- what a search found --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failures:
+    """How often candidates of one source ended with one status, and what the first of them said."""
+
+    source: str
+    status: str
+    count: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceResult:
+    """One text that was tuned. ``rule`` is ``recorded`` for the text the search began with.
+
+    ``default_ns`` is its time under the default pipeline with the recorded launch, ``best_ns`` that of its best
+    configuration: cheap measurements that rank and claim nothing. None where nothing matched. ``same_as`` names the
+    rule of an earlier source that gave the same code and was tuned in its place.
+    """
+
+    rule: str
+    description: str
+    trials: int
+    matched: int
+    default_ns: float | None = None
+    best_ns: float | None = None
+    same_as: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """What stood against the baseline: a name, and the comparison."""
+
+    name: Literal["patch", "patch and configuration", "configuration", "toolchain"]
+    comparison: Comparison
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promotion:
+    """One candidate's way through promotion: what became of it, and one sentence why.
+
+    ``held_out`` counts the units that it matched on, of ``units`` that the capture holds beside the search's.
+    """
+
+    rule: str
+    promoted: bool
+    reason: str
+    held_out: int
+    units: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelResult:
+    """What a search found for one kernel.
+
+    ``status``: ``improved`` (something was promoted), ``not improved``, ``failed`` (the baseline itself does not
+    replay; ``detail`` says why) or ``interrupted`` (``detail`` says where). ``source`` is the path of the main file
+    relative to the repository, ``before`` and ``after`` its text; ``after`` is None where no source change was
+    promoted. ``configuration`` is the promoted configuration and launch as JSON, None where the default stayed.
+    """
+
+    kernel: str
+    capture: str
+    content_hash: str
+    status: Literal["improved", "not improved", "failed", "interrupted"]
+    detail: str
+    device: str
+    target: str
+    baseline: str
+    baseline_ns: float | None
+    seed: int
+    evaluations: int
+    seconds: float
+    source: str = ""
+    before: str = ""
+    after: str | None = None
+    rule: str | None = None
+    description: str = ""
+    configuration: str | None = None
+    arms: tuple[Arm, ...] = ()
+    sources: tuple[SourceResult, ...] = ()
+    failures: tuple[Failures, ...] = ()
+    promotions: tuple[Promotion, ...] = ()
+    conditions: tuple[tuple[str, str], ...] = ()
+
+    def arm(self, name: str) -> Comparison | None:
+        """The comparison of an arm against the baseline, if that arm was run."""
+        return next((arm.comparison for arm in self.arms if arm.name == name), None)
+
+
+# -- nouns to JSON and back -------------------------------------------------------------------------------------------
+
+
+def encode(noun: Any) -> Any:
+    """The JSON form of a noun; infinities become strings, which :func:`decode` reads back."""
+    return _finite(plain(noun))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list) else value
+
+
+def decode(kind: type[T], data: Any) -> T:
+    """The noun of a type from its JSON form. ValueError, TypeError or KeyError where it does not fit."""
+    found = _decode(kind, data)
+    assert isinstance(found, kind)
+    return found
+
+
+def _decode(hint: Any, data: Any) -> Any:
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return None if data is None else _decode(next(p for p in parts if p is not type(None)), data)
+    if origin is tuple:
+        kinds = [parts[0]] * len(data) if parts[-1] is Ellipsis else parts
+        return tuple(_decode(kind, item) for kind, item in zip(kinds, data, strict=True))
+    if isinstance(hint, type) and is_dataclass(hint):
+        hints = get_type_hints(hint)
+        return hint(**{f.name: _decode(hints[f.name], data[f.name]) for f in fields(hint) if f.name in data})
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return hint(data)
+    return float(data) if hint is float else data
+
+
+# -- the file ---------------------------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> tuple[list[Record], int]:
+    """Every whole record of a ledger, in order, and how many lines were damaged. LedgerError where it is not there."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise LedgerError(
+            f"the ledger {path} cannot be read ({error.strerror}); name one that a search wrote"
+        ) from error
+    lines = data.split(b"\n")
+    torn = bool(lines.pop().strip())
+    records = [_parse(line) for line in lines if line.strip()]
+    kept = [record for record in records if record is not None]
+    _refuse_newer(path, kept)
+    return kept, len(records) - len(kept) + torn
+
+
+def _parse(line: bytes) -> Record | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and "kind" in record else None
+
+
+def _refuse_newer(path: Path, records: list[Record]) -> None:
+    for record in records:
+        if record["kind"] == "run" and record.get("format", 0) > FORMAT:
+            found = record["format"]
+            raise LedgerError(
+                f"the ledger {path} has format {found}, this r3bench reads up to {FORMAT}; update r3bench"
+            )
+
+
+class Ledger:
+    """An open journal: ask it what is known already, append what is new. A context manager."""
+
+    def __init__(self, path: Path, lock: FileLock, file: BinaryIO, records: list[Record]) -> None:
+        self.path = path
+        self._lock = lock
+        self._file = file
+        self._synced = time.monotonic()
+        self._outcomes: dict[str, Outcome] = {}
+        self._comparisons: dict[str, Comparison] = {}
+        for record in records:
+            self._remember(record)
+
+    @classmethod
+    def open(cls, path: Path, *, resume: bool = True) -> Ledger:
+        """Open a ledger for appending; without ``resume`` an older one of this name is begun anew.
+
+        LedgerError where another process writes it or it cannot be written.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(f"{path}.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout as error:
+            raise LedgerError(f"the ledger {path} is being written by another run; wait or use another name") from error
+        try:
+            records = read(path)[0] if resume and path.exists() else []
+            file = path.open("r+b" if resume and path.exists() else "w+b")
+            file.truncate(_whole_lines(file))
+            file.seek(0, os.SEEK_END)
+        except OSError as error:
+            lock.release()
+            raise LedgerError(f"the ledger {path} cannot be written ({error.strerror}); use another place") from error
+        except LedgerError:
+            lock.release()
+            raise
+        return cls(path, lock, file, records)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # -- what is known --
+
+    def outcome(self, key: str) -> Outcome | None:
+        """What an earlier evaluation of this key came to."""
+        return self._outcomes.get(key)
+
+    def comparison(self, key: str) -> Comparison | None:
+        """What an earlier contest of this key came to."""
+        return self._comparisons.get(key)
+
+    def _remember(self, record: Record) -> None:
+        try:
+            if record["kind"] == "outcome":
+                self._outcomes[record["key"]] = decode(Outcome, record["outcome"])
+            elif record["kind"] == "comparison":
+                self._comparisons[record["key"]] = decode(Comparison, record["comparison"])
+        except (ValueError, TypeError, KeyError):
+            return  # written by another version: evaluated again
+
+    # -- what is new --
+
+    def add_outcome(self, key: str, outcome: Outcome, **about: Any) -> None:
+        """Keep an outcome under its key; ``about`` goes into the record for readers."""
+        self._outcomes[key] = outcome
+        self.append("outcome", key=key, outcome=encode(outcome), **about)
+
+    def add_comparison(self, key: str, comparison: Comparison, **about: Any) -> None:
+        """Keep a comparison under its key."""
+        self._comparisons[key] = comparison
+        self.append("comparison", key=key, comparison=encode(comparison), **about)
+
+    def append(self, kind: str, **what: Any) -> None:
+        """Write one record, at once; it is on the disk a second later at the latest, or when the ledger is closed."""
+        record = {"kind": kind, "time": round(time.time(), 3), **what}
+        self._file.write(json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n")
+        self._file.flush()
+        if time.monotonic() - self._synced >= _SYNC_SECONDS:
+            self._sync()
+
+    def _sync(self) -> None:
+        os.fsync(self._file.fileno())
+        self._synced = time.monotonic()
+
+    def close(self) -> None:
+        """Put everything on the disk and let others write; idempotent."""
+        if not self._file.closed:
+            self._file.flush()
+            self._sync()
+            self._file.close()
+            self._lock.release()
+
+
+def _whole_lines(file: BinaryIO) -> int:
+    """The length of a file up to the end of its last whole line."""
+    file.seek(0)
+    return file.read().rfind(b"\n") + 1
+
+
+def results(records: list[Record]) -> Iterator[KernelResult]:
+    """The last result of every kernel in a ledger, in the order in which they first came."""
+    last: dict[str, Record] = {}
+    for record in records:
+        if record["kind"] == "result":
+            last[record["result"]["kernel"]] = record["result"]
+    yield from (decode(KernelResult, result) for result in last.values())
