@@ -6,13 +6,17 @@ store. :class:`r3bench.testing.DeviceContract` is the suite a back end must pass
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from r3bench.compare import Tolerance
+from r3bench.errors import DeviceUnavailable
 from r3bench.model import Binary, LaunchConfig, ReplayUnit, Target, Verdict
 
 Bytes = NDArray[np.uint8]
@@ -90,6 +94,48 @@ class Device(Protocol):
         """End worker processes and give everything back; idempotent."""
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceStatus:
+    """Whether a kind of device can be used here; if not, why (``detail``) and what to do (``remedy``)."""
+
+    name: str
+    usable: bool
+    detail: str
+    remedy: str = ""
+
+
+def survey() -> list[DeviceStatus]:
+    """Every kind of device, best first; starts nothing."""
+    return [
+        DeviceStatus("cuda", False, "the CUDA device is not part of this version", "use --r3-device cpu"),
+        DeviceStatus("hip", False, "the HIP device is not part of this version", "use --r3-device cpu"),
+        _survey_cpu(),
+    ]
+
+
+def _survey_cpu() -> DeviceStatus:
+    if sys.platform != "linux":
+        return DeviceStatus("cpu", False, f"the CPU device does not run on {sys.platform}", "use Linux")
+    missing = [name for name in ("llvmlite", "ziglang") if importlib.util.find_spec(name) is None]
+    if missing:
+        packages = " and ".join(missing)
+        return DeviceStatus("cpu", False, f"the CPU device needs {packages}", f"pip install {' '.join(missing)}")
+    return DeviceStatus("cpu", True, "runs kernels on this machine's cores; times are CPU times")
+
+
 def open_device(name: str, **options: Any) -> Device:
-    """Open ``cpu``, or ``auto`` (the best usable here). DeviceUnavailable says why another cannot be used."""
-    raise NotImplementedError
+    """Open ``cpu``, or ``auto`` (the best usable here). DeviceUnavailable says why another cannot be used.
+
+    Options of ``cpu``: ``threads`` (default: all cores) and ``reverse`` (run blocks and threads in opposite order).
+    """
+    found = survey()
+    chosen = next((each for each in found if each.name == name or (name == "auto" and each.usable)), None)
+    if chosen is None and name == "auto":
+        chosen = found[-1]
+    if chosen is None:
+        raise DeviceUnavailable(f"there is no device {name!r}; choose auto, {', '.join(each.name for each in found)}.")
+    if not chosen.usable:
+        raise DeviceUnavailable(f"device {chosen.name} cannot be used: {chosen.detail}; {chosen.remedy}.")
+    from r3bench.devices.cpu.device import CpuDevice
+
+    return CpuDevice(**options)

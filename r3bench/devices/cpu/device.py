@@ -1,0 +1,304 @@
+"""The device itself: it holds the arena and the recorded contents, and replaces its worker whenever one is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import weakref
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from struct import pack
+from time import perf_counter_ns
+from typing import cast
+
+from r3bench.compare import Tolerance, judge
+from r3bench.devices import Bytes, Kernel, Memory
+from r3bench.devices.cpu import faults
+from r3bench.devices.cpu.arena import Arena
+from r3bench.devices.cpu.elf import Symbols
+from r3bench.devices.cpu.limits import check_binary, check_launch, check_unit
+from r3bench.devices.cpu.memory import ARGUMENTS, CpuMemory
+from r3bench.devices.cpu.process import Worker, WorkerDied, ended_by
+from r3bench.devices.cpu.provided import IGNORED
+from r3bench.devices.cpu.wire import RUN, Op, Poison, Reply, Result
+from r3bench.errors import DeviceFault, LaunchError, ReplayTimeout
+from r3bench.model import Binary, LaunchConfig, ReplayUnit, Target, Verdict
+
+_SETUP_TIMEOUT_S = 30.0
+_PINGS = 7
+# So many pages and globals of a memory fit in one datagram.
+_PART = 1000
+_MAX_MEMORIES = 1 << 15
+
+
+class CpuKernel:
+    """A binary that may be launched; every worker links it when it first needs it."""
+
+    def __init__(self, identity: int, binary: Binary, symbols: Symbols) -> None:
+        self.identity = identity
+        self.binary = binary
+        self.symbols = symbols
+
+
+class _Resources:
+    """What must be given back even if nobody closes the device."""
+
+    def __init__(self) -> None:
+        self.arena = Arena()
+        self.worker: Worker | None = None
+
+    def close(self) -> None:
+        self.drop_worker()
+        self.arena.close()
+
+    def drop_worker(self) -> int | None:
+        worker, self.worker = self.worker, None
+        return worker.close() if worker else None
+
+
+class CpuDevice:
+    """Runs blocks on ``threads`` threads (default: the cores this process may use).
+
+    In order ``reverse`` the blocks, and the threads of each, run in the opposite order: a result that depends on the
+    order shows. With ``reverse=True`` every launch and window does. DeviceUnavailable if its processes do not start.
+    """
+
+    name = "cpu"
+    orders: tuple[str, ...] = ("forward", "reverse")
+
+    def __init__(self, *, threads: int | None = None, reverse: bool = False) -> None:
+        if threads is not None and threads < 1:
+            raise ValueError(f"the CPU device needs at least one thread, not {threads}")
+        self.threads = threads or len(os.sched_getaffinity(0))
+        self.reverse = reverse
+        self._kernel_ids, self._memory_ids = count(), count()
+        self._memories: dict[Memory, int] = {}
+        self._unused_kernels: deque[int] = deque()
+        self._round_trip_ns = 0
+        self._resources = _Resources()
+        self._finalizer = weakref.finalize(self, self._resources.close)
+        self.target = Target(device="cpu", arch=self._worker().processor)
+
+    # -- memory --
+
+    def allocate(self, unit: ReplayUnit, before: Mapping[str, Bytes]) -> CpuMemory:
+        """See :class:`~r3bench.devices.Device`. Read-only arrays are kept by reference, others are copied."""
+        memory = CpuMemory(self._resources.arena, unit, before)
+        self._memories[memory] = next(self._memory_ids)
+        return memory
+
+    def restore(self, memory: Memory) -> None:
+        self._own(memory).restore()
+
+    def download(self, memory: Memory) -> dict[str, Bytes]:
+        held = self._own(memory)
+        return {name: held.bytes_of(name).copy() for name in held.names()}
+
+    def compare(
+        self, memory: Memory, expected: Mapping[str, Bytes], tolerances: Mapping[str, Tolerance] | None = None
+    ) -> Verdict:
+        held = self._own(memory)
+        return judge(held.unit, expected, {name: held.bytes_of(name) for name in held.names()}, tolerances)
+
+    def release(self, memory: Memory) -> None:
+        held = self._own(memory)
+        identity = self._memories.pop(held)
+        worker = self._resources.worker
+        if worker is not None and identity in worker.memories:
+            worker.memories.discard(identity)
+            self._tell(worker, Op.UNMAP, identity)
+        self._resources.arena.release(held.segment)
+
+    def _own(self, memory: Memory) -> CpuMemory:
+        if memory not in self._memories:
+            raise ValueError("this memory was released, or belongs to another device")
+        return cast(CpuMemory, memory)
+
+    # -- kernels --
+
+    def load(self, binary: Binary) -> CpuKernel:
+        """Link the object in the worker; LaunchError if its format, target or symbols do not fit."""
+        kernel = CpuKernel(next(self._kernel_ids), binary, check_binary(binary, self.target))
+        weakref.finalize(kernel, self._unused_kernels.append, kernel.identity).atexit = False
+        self._provide_kernel(self._worker(), kernel)
+        return kernel
+
+    def launch(
+        self,
+        kernel: Kernel,
+        memory: Memory,
+        launch: LaunchConfig,
+        *,
+        timeout_s: float = 10.0,
+        order: str = "forward",
+    ) -> None:
+        """Run once and wait. Frames are poisoned before, and the bytes beside the buffers are checked after."""
+        if order not in self.orders:
+            raise ValueError(f"the CPU device runs threads in order {' or '.join(self.orders)}, not {order}")
+        held = self._own(memory)
+        how = (Poison.BLOCK, order == "reverse")
+        self._run(cast(CpuKernel, kernel), [held], launch, how, timeout_s)
+        damaged = held.segment.damage()
+        if damaged is not None:
+            raise DeviceFault(faults.spoiled(kernel.binary.symbol, damaged, held.segment))
+
+    def window(
+        self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 10.0
+    ) -> float:
+        """Nanoseconds by this process's clock, less the shortest round trip to the worker that was seen."""
+        held = [self._own(memory) for memory in memories]
+        return float(self._run(cast(CpuKernel, kernel), held, launch, (Poison.NONE, False), timeout_s))
+
+    def _run(
+        self,
+        kernel: CpuKernel,
+        memories: list[CpuMemory],
+        launch: LaunchConfig,
+        how: tuple[Poison, bool],
+        timeout_s: float,
+    ) -> int:
+        """Nanoseconds from request to answer; ``how`` says what is poisoned and whether the order is reversed."""
+        self._check(kernel, memories, launch)
+        worker = self._ready(kernel, memories)
+        poison, reverse = how
+        shape = (*launch.grid, *launch.block, launch.shared_bytes, int(reverse or self.reverse))
+        message = RUN.pack(Op.RUN, poison, kernel.identity, *shape)
+        message += pack(f"<{len(memories)}I", *(self._memories[memory] for memory in memories))
+        symbol = kernel.binary.symbol
+        start = perf_counter_ns()
+        try:
+            result = worker.ask(message, timeout_s=timeout_s)
+        except TimeoutError:
+            self._resources.drop_worker()
+            raise ReplayTimeout(f"{symbol} did not end within {timeout_s:g} s and was killed") from None
+        except WorkerDied as death:
+            self._resources.worker = None
+            fault = self._resources.arena.fault()
+            segments = [memory.segment for memory in memories]
+            raise DeviceFault(faults.crashed(symbol, death.exit_code, fault, segments)) from None
+        elapsed = perf_counter_ns() - start
+        _raise_for(symbol, result)
+        return max(1, elapsed - self._round_trip_ns)
+
+    def _check(self, kernel: CpuKernel, memories: list[CpuMemory], launch: LaunchConfig) -> None:
+        check_launch(kernel.binary, launch)
+        if not 1 <= len(memories) <= _MAX_MEMORIES:
+            raise ValueError(f"a window has from 1 to {_MAX_MEMORIES} launches, not {len(memories)}")
+        for unit in {memory.unit for memory in memories}:
+            check_unit(kernel.binary, kernel.symbols, unit)
+
+    # -- the worker --
+
+    def _worker(self) -> Worker:
+        """A worker that lives: the one there is, or a new one."""
+        if not self._finalizer.alive:
+            raise ValueError("the device is closed")
+        worker = self._resources.worker
+        if worker is None or not worker.alive():
+            self._resources.drop_worker()
+            self._resources.arena.clear_fault()
+            worker = self._resources.worker = Worker(self._resources.arena.fd, self.threads)
+            self._round_trip_ns = min(self._ping(worker) for _ in range(_PINGS))
+        return worker
+
+    def _ready(self, kernel: CpuKernel, memories: list[CpuMemory]) -> Worker:
+        """A worker that has this kernel and these memories."""
+        worker = self._worker()
+        while self._unused_kernels:
+            identity = self._unused_kernels.popleft()
+            if identity in worker.kernels:
+                worker.kernels.discard(identity)
+                self._tell(worker, Op.UNLOAD, identity)
+        self._provide_kernel(worker, kernel)
+        for memory in memories:
+            self._provide_memory(worker, memory)
+        return worker
+
+    def _provide_kernel(self, worker: Worker, kernel: CpuKernel) -> None:
+        if kernel.identity in worker.kernels:
+            return
+        variables = {name: (held.nbytes, held.writable) for name, held in kernel.symbols.globals.items()}
+        undefined = sorted(kernel.symbols.undefined - IGNORED)
+        description = {"id": kernel.identity, "undefined": undefined, "globals": variables}
+        with os.fdopen(os.memfd_create("r3bench-object"), "w+b") as image:
+            image.write(kernel.binary.image)
+            image.seek(0)
+            result = self._tell(worker, Op.LOAD, description, [image.fileno()])
+        if result.status is not Reply.DONE:
+            raise LaunchError(f"{kernel.binary.symbol} cannot be linked: {result.text}")
+        worker.kernels.add(kernel.identity)
+
+    def _provide_memory(self, worker: Worker, memory: CpuMemory) -> None:
+        identity = self._memories[memory]
+        if identity in worker.memories:
+            return
+        pages, variables = memory.segment.pages, list(memory.global_addresses().items())
+        for first in range(0, max(len(pages), len(variables)), _PART):
+            description = {
+                "id": identity,
+                "arguments": memory.segment.address(ARGUMENTS),
+                "pages": pages[first : first + _PART],
+                "globals": dict(variables[first : first + _PART]),
+            }
+            result = self._tell(worker, Op.MAP, description)
+            if result.status is not Reply.DONE:
+                raise LaunchError(f"out of memory: {result.text}")
+        worker.memories.add(identity)
+
+    def _tell(self, worker: Worker, op: Op, description: object, fds: Sequence[int] = ()) -> Result:
+        """A request that runs no kernel: whatever ends the worker meanwhile is a fault all the same."""
+        try:
+            return worker.ask(bytes([op]) + json.dumps(description).encode(), timeout_s=_SETUP_TIMEOUT_S, fds=fds)
+        except TimeoutError:
+            self._resources.drop_worker()
+            raise DeviceFault(f"the CPU worker did not answer a request to {op.name.lower()}") from None
+        except WorkerDied as death:
+            self._resources.worker = None
+            what = ended_by(death.exit_code)
+            raise DeviceFault(f"the CPU worker was {what} at a request to {op.name.lower()}") from None
+
+    def _ping(self, worker: Worker) -> int:
+        start = perf_counter_ns()
+        self._tell(worker, Op.PING, None)
+        return perf_counter_ns() - start
+
+    def evict(self) -> None:
+        self._tell(self._worker(), Op.EVICT, None)
+
+    def conditions(self) -> dict[str, str]:
+        """Processor, clock and governor where the system tells them, load average, threads."""
+        frequency = Path("/sys/devices/system/cpu/cpu0/cpufreq")
+        found = {
+            "time": "CPU time, says nothing about a GPU",
+            "processor": _processor(),
+            "arch": self.target.arch,
+            "threads": str(self.threads),
+            "load": f"{os.getloadavg()[0]:.2f}",
+        }
+        for name, file in (("governor", "scaling_governor"), ("clock_khz", "scaling_cur_freq")):
+            with suppress(OSError):
+                found[name] = (frequency / file).read_text().strip()
+        return found
+
+    def close(self) -> None:
+        self._finalizer()
+
+
+def _raise_for(symbol: str, result: Result) -> None:
+    if result.status is Reply.NO_MEMORY:
+        raise LaunchError(f"{symbol} needs more memory for a block than there is: {result.text}")
+    if result.status is not Reply.DONE:
+        raise DeviceFault(faults.stopped(symbol, result))
+
+
+def _processor() -> str:
+    """The processor's name as the system gives it."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.machine()

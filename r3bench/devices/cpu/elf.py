@@ -1,0 +1,91 @@
+"""The symbols of an object file: what it needs, what it defines. ELF, 64-bit, little endian, nothing else."""
+
+from __future__ import annotations
+
+import platform
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_RELOCATABLE, _SYMBOL_TABLE, _WRITABLE = 1, 2, 1
+_LOCAL = 0
+_MACHINES = {"x86_64": 62, "aarch64": 183}
+
+SLOT = "r3_slot."
+
+
+class _Section(NamedTuple):
+    name: int
+    type: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    align: int
+    entry_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A symbol that other code can reach: its size in bytes and whether its section can be written."""
+
+    nbytes: int
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Symbols:
+    """What an object file needs from outside and what it defines, by name."""
+
+    undefined: frozenset[str]
+    defined: dict[str, Definition]
+
+    @property
+    def globals(self) -> dict[str, Definition]:
+        """The device variables: those that are reached through a slot."""
+        names = [name.removeprefix(SLOT) for name in self.defined if name.startswith(SLOT)]
+        return {name: self.defined[name] for name in names if name in self.defined}
+
+
+def read_symbols(image: bytes) -> Symbols:
+    """The global symbols of a relocatable object for this machine; ValueError if it is something else."""
+    try:
+        return _read(image)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise ValueError(f"a damaged object file: {error}") from error
+
+
+def _read(image: bytes) -> Symbols:
+    header = _HEADER.unpack_from(image)
+    if header[0][:6] != b"\x7fELF\x02\x01" or header[1] != _RELOCATABLE:
+        raise ValueError("not a 64-bit little-endian ELF object file")
+    if header[2] != _MACHINES.get(platform.machine()):
+        raise ValueError(f"an object file for another machine than this {platform.machine()}")
+    table, count = header[6], header[12]
+    sections = [_Section._make(_SECTION.unpack_from(image, table + i * _SECTION.size)) for i in range(count)]
+    undefined: set[str] = set()
+    defined: dict[str, Definition] = {}
+    for name, section, size in _global_symbols(image, sections):
+        if section == 0:
+            undefined.add(name)
+        else:
+            writable = section < count and bool(sections[section].flags & _WRITABLE)
+            defined[name] = Definition(size, writable)
+    return Symbols(frozenset(undefined), defined)
+
+
+def _global_symbols(image: bytes, sections: list[_Section]) -> Iterator[tuple[str, int, int]]:
+    """Name, section index and size of every symbol that is not local."""
+    for table in (section for section in sections if section.type == _SYMBOL_TABLE):
+        strings = sections[table.link].offset
+        for at in range(table.offset, table.offset + table.size, _SYMBOL.size):
+            name, info, _, section, _, size = _SYMBOL.unpack_from(image, at)
+            if name and info >> 4 != _LOCAL:
+                start = strings + name
+                yield image[start : image.index(b"\0", start)].decode(), section, size

@@ -1,0 +1,64 @@
+"""What a crashed launch did wrong, for a person: the signal, and the buffer nearest to the address that faulted."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable
+
+from r3bench.devices.cpu.arena import PAGE, Segment, Span
+from r3bench.devices.cpu.memory import ARGUMENTS
+from r3bench.devices.cpu.process import ended_by
+from r3bench.devices.cpu.wire import ARENA, ARENA_BYTES, FRAMES, FRAMES_BYTES, Reply, Result
+
+_ACCESS = {1: "read", 2: "wrote"}
+_STOPPED = {
+    Reply.DEADLOCK: "deadlocked: a barrier or a warp collective was not reached by every thread that it waits for",
+    Reply.ASSERTION: "failed an assertion",
+    Reply.TRAP: "trapped",
+}
+
+
+def stopped(symbol: str, result: Result) -> str:
+    """The sentence for a block that gave up by itself."""
+    return f"{symbol} {_STOPPED[result.status]}, in block {result.block}"
+
+
+def crashed(symbol: str, exit_code: int | None, fault: tuple[int, int, int], segments: Iterable[Segment]) -> str:
+    """The sentence for a worker that died while it ran a kernel."""
+    access, number, address = fault
+    if exit_code is None or exit_code != -number:
+        return f"{symbol} did not end: its worker was {ended_by(exit_code)}"
+    name = signal.Signals(number).name
+    if number == signal.SIGFPE:
+        return f"{symbol} crashed ({name}): an integer division by zero or overflow"
+    if number == signal.SIGILL:
+        return f"{symbol} trapped ({name})"
+    return f"{symbol} {_ACCESS.get(access, 'touched')} {place(address, segments)} ({name})"
+
+
+def spoiled(symbol: str, address: int, segment: Segment) -> str:
+    """The sentence for a kernel that wrote beside a buffer without reaching a guard page."""
+    return f"{symbol} wrote {place(address, [segment])}"
+
+
+def place(address: int, segments: Iterable[Segment]) -> str:
+    """Where an address is, in terms of the launch's buffers."""
+    if FRAMES <= address < FRAMES + FRAMES_BYTES:
+        return "outside the block's shared memory and locals"
+    if address < PAGE:
+        return f"through a null pointer (address {address:#x})"
+    if not ARENA <= address < ARENA + ARENA_BYTES:
+        return f"at address {address:#x}, far from every buffer"
+    return min(_distance(address - segment.base, span) for segment in segments for span in segment.spans.values())[1]
+
+
+def _distance(offset: int, span: Span) -> tuple[int, str]:
+    name = f"buffer {span.name}" if span.name != ARGUMENTS else "the argument block"
+    size = f"{name} ({span.nbytes} bytes)"
+    if offset >= span.end:
+        past = offset - span.end
+        return past, f"{past} bytes past the end of {size}"
+    if offset < span.start:
+        before = span.start - offset
+        return before, f"{before} bytes before the start of {size}"
+    return 0, f"byte {offset - span.start} of {size}"

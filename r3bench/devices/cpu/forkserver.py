@@ -1,0 +1,125 @@
+"""The process that workers are forked from: small, single-threaded, with llvmlite loaded and the driver linked.
+
+``python -m r3bench.devices.cpu.forkserver FD`` serves the socket FD until its other end closes. A worker is ready some
+milliseconds after it was asked for, and no worker ever inherits memory of the process that asked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from contextlib import suppress
+from pathlib import Path
+
+from llvmlite import binding as llvm
+from llvmlite.binding.orcjit import JITLibraryBuilder
+
+from r3bench.devices.cpu.provided import CONVERSIONS, MATH, MEMORY
+from r3bench.devices.cpu.wire import FORK, HELLO, SERVER_ANSWER, SERVER_REQUEST
+from r3bench.devices.cpu.worker import Code, Worker, die_with_parent, libc
+
+_DRIVER_EXPORTS = ("r3_window", "r3_serve", "r3_evict_block", "r3_report_faults_to", "r3_on_fault")
+_DRIVER_FLAGS = ("-c", "-O2", "-fPIC", "-ffreestanding", "-fno-stack-protector", "-fno-sanitize=all")
+
+
+def main(fd: int) -> None:
+    """Greet, then fork and reap workers as asked."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = os.getppid()
+    code = _link_driver(_compile_driver())
+    with socket.socket(fileno=fd) as channel:
+        channel.send(HELLO.pack(llvm.get_host_cpu_name().encode()))
+        while _wait(channel, parent):
+            data, fds, _, _ = socket.recv_fds(channel, SERVER_REQUEST.size, 2)
+            if not data:
+                break
+            request, number = SERVER_REQUEST.unpack(data)
+            answer = _fork(code, channel, fds, number) if request == FORK else _reap(number)
+            channel.send(SERVER_ANSWER.pack(answer))
+
+
+def _wait(channel: socket.socket, parent: int) -> bool:
+    """Wait for a request; False if the parent has gone, even where another process keeps the socket open."""
+    while not select.select([channel], [], [], 1.0)[0]:
+        if os.getppid() != parent:
+            return False
+    return True
+
+
+def _fork(code: Code, server: socket.socket, fds: list[int], threads: int) -> int:
+    parent = os.getpid()
+    child = os.fork()
+    if child:
+        for fd in fds:
+            os.close(fd)
+        return child
+    status = 1
+    try:
+        die_with_parent(parent)
+        server.close()
+        arena, worker = fds
+        with socket.socket(fileno=worker) as channel:
+            Worker(code, channel, arena, threads).live()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+        raise
+    finally:
+        os._exit(status)  # threads of the pool wait in native code, and nothing of the server's is the child's to end
+
+
+def _reap(pid: int) -> int:
+    """End a worker; its exit code, negative for the signal that had ended it before."""
+    os.kill(pid, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _compile_driver() -> bytes:
+    spec = importlib.util.find_spec("ziglang")
+    if spec is None or spec.origin is None:
+        raise SystemExit("the package ziglang is not installed")
+    source = Path(__file__).with_name("driver.c")
+    with tempfile.TemporaryDirectory(prefix="r3bench-") as folder:
+        output = Path(folder, "driver.o")
+        command = [str(Path(spec.origin).with_name("zig")), "clang", *_DRIVER_FLAGS, "-o", str(output), str(source)]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"{source.name} does not compile: {done.stderr.strip()}")
+        return output.read_bytes()
+
+
+def _link_driver(image: bytes) -> Code:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    jit = llvm.create_lljit_compiler(suppress_errors=True)
+    builder = JITLibraryBuilder().add_object_img(image)
+    for name in ("memcpy", "memset", "syscall"):
+        builder.import_symbol(name, _address(libc, name))
+    for name in (*_DRIVER_EXPORTS, *CONVERSIONS):
+        builder.export_symbol(name)
+    driver = builder.link(jit, "driver")
+    provided = {name: _address(libc, name) for name in MEMORY}
+    mathematics = ctypes.CDLL("libm.so.6")
+    for name in MATH:
+        with suppress(AttributeError):  # exp10 and roundeven are younger than some C libraries
+            provided[name] = _address(mathematics, name)
+    provided |= {name: driver[name] for name in CONVERSIONS}
+    return Code(jit, driver, provided)
+
+
+def _address(library: ctypes.CDLL, name: str) -> int:
+    address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+    assert address
+    return address
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
