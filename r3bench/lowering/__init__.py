@@ -1,0 +1,114 @@
+"""NVPTX IR of a kernel to IR of the host: ``lower(ir, symbol, ...)``. Text in, text out; nothing is executed.
+
+The steps are :mod:`~r3bench.lowering.allow` (refuse what must not run here), :mod:`~r3bench.lowering.prepare` (host types,
+memory, mathematics), a light optimization by whoever calls (everything inlined into the kernel), then
+:mod:`~r3bench.lowering.regions` (cut where threads wait) and :mod:`~r3bench.lowering.driver` (run a block).
+
+The module that comes out exports ``r3_frame_bytes`` and ``r3_run_block``::
+
+    struct r3_launch { uint32_t grid[3], block[3], shared_bytes, reverse; };
+    uint64_t r3_frame_bytes(const struct r3_launch*);
+    int32_t r3_run_block(const unsigned char *arguments, const struct r3_launch*, const uint32_t block_index[3],
+                         unsigned char *frame);
+
+``r3_run_block`` returns 0, 1 (a barrier or collective never completed), 2 (assertion failed) or 3 (trap). The frame may
+hold anything at first. Every device variable ``X`` is reached through the exported pointer ``r3_slot.X``, whose
+initial value is the object's own ``X``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from r3bench.errors import BuildError, Unsupported
+from r3bench.lowering import allow, libdevice
+from r3bench.lowering.collectives import arrays, is_named
+from r3bench.lowering.driver import Driver, signature
+from r3bench.lowering.ir import Function, Module, callee, call_arguments, read_function, read_module
+from r3bench.lowering.nvvm import SUSPENDS
+from r3bench.lowering.prepare import KERNEL, Prepared, prepare
+from r3bench.lowering.regions import Step, build_step
+from r3bench.model import Global
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A host module: its text, its device variables, the libm functions it may call, static shared memory in bytes."""
+
+    ir: str
+    globals: tuple[Global, ...]
+    math: tuple[str, ...]
+    shared_bytes: int
+
+
+def lower(ir: str, symbol: str, *, triple: str, data_layout: str, optimize: Callable[[str], str]) -> Lowered:
+    """Lower kernel ``symbol`` of an NVPTX module to a module for ``triple``.
+
+    ``optimize`` must inline what is marked so and build SSA form (O2 without vectorization and without unrolling that
+    nobody asked for); its result goes through the real pipeline afterwards. Raises Unsupported for what the CPU device
+    cannot run and BuildError for what the IR may not contain, naming it.
+    """
+    prepared = prepare(ir, symbol, triple=triple, data_layout=data_layout)
+    module = read_module(optimize(prepared.text))
+    kernel = _only_function(module, symbol)
+    text = _host_module(module, kernel, prepared, triple, data_layout)
+    return Lowered(text, tuple(prepared.variables.globals), libdevice.symbols(text), prepared.variables.shared_bytes)
+
+
+def _only_function(module: Module, symbol: str) -> Function:
+    if KERNEL not in module.functions:
+        raise BuildError(f"optimizing {symbol} removed its code")
+    if len(module.functions) > 1:
+        raise Unsupported(f"{symbol} calls a function that calls itself, which the CPU device does not support")
+    for name, text in module.globals.items():
+        if text.startswith("external ") and re.search(rf"{re.escape(name)}(?![-\w$.])", module.functions[KERNEL]):
+            raise allow.refuse(f"the variable {name[1:]}, which is declared but not defined", symbol)
+    return read_function(module.functions[KERNEL], "r3.v")
+
+
+def _host_module(module: Module, kernel: Function, prepared: Prepared, triple: str, data_layout: str) -> str:
+    number = 1 + max((int(n) for n in re.findall(r"^!(\d+) =", "\n".join(module.metadata), re.MULTILINE)), default=-1)
+    group = f"!{number}"
+    names = [parameter.name for parameter in kernel.parameters]
+    signed = signature(prepared.arguments, names, [_kept_attributes(p.attributes, prepared) for p in kernel.parameters])
+    calls = [(callee(line), call_arguments(line)) for line in kernel.lines() if "@llvm.nvvm." in line]
+    suspends = [(name, operands) for name, operands in calls if name in SUSPENDS]
+    named = any(is_named(name, operands) for name, operands in suspends if name)
+    own = arrays([name for name, _ in suspends if name], named)
+    step = build_step(kernel, signed.step_head(), module.types, own, group)
+    driver = Driver(step, signed, prepared.arguments, prepared.variables.shared_bytes, number + 1)
+    return _assembled(module, step, driver.text(group), group, triple, data_layout)
+
+
+def _kept_attributes(attributes: str, prepared: Prepared) -> str:
+    """What is known of a parameter; that it has no alias holds only while no pointer travels through memory."""
+    kept = re.sub(
+        r"\bbyval\(|\bnocapture\b|\bcaptures\([^)]*\)|\breturned\b|\bwriteonly\b|\breadonly\b|\breadnone\b",
+        "",
+        attributes,
+    )
+    return kept if not prepared.suspends else re.sub(r"\bnoalias\b", "", kept)
+
+
+def _assembled(module: Module, step: Step, driver: str, group: str, triple: str, data_layout: str) -> str:
+    declared = {line.split("@")[1].split("(")[0] for line in driver.splitlines() if line.startswith("declare ")}
+    kept = [text for name, text in module.declarations.items() if not _gone(name) and name[1:] not in declared]
+    parts = [
+        f'target datalayout = "{data_layout}"',
+        f'target triple = "{triple}"',
+        *(f"{name} = type {text}" for name, text in module.types.items()),
+        *(f"{name} = {text}" for name, text in module.globals.items() if not text.startswith("external ")),
+        step.text,
+        driver,
+        *kept,
+        *(f"attributes {name} = {{{text}}}" for name, text in module.attributes.items()),
+        *module.metadata,
+        f"{group} = distinct !{{}}",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _gone(name: str) -> bool:
+    return name.startswith(("@llvm.nvvm.", "@r3.")) or name == "@__assertfail"
