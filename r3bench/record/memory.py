@@ -111,7 +111,7 @@ def pointer_to(handle: Handle, offset: int, holder: str = "") -> Pointer:
 
 
 def _leads_somewhere(index: object, size: int) -> bool:
-    return isinstance(index, slice) or (isinstance(index, (int, np.integer)) and -size <= index < size)
+    return isinstance(index, slice) or (isinstance(index, (int, np.integer)) and -size <= int(index) < size)
 
 
 class AddressSpace:

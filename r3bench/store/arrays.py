@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,10 @@ CHUNK_BYTES = 4 << 20
 SHARD_BYTES = 64 << 20
 CHUNK_LIMIT = 1 << 31  # Blosc cannot pack more
 RATIO_LIMIT = 1 << 17  # zstd packs zeros about 8,000 to 1 in a chunk of ours
+_RAISED_ON_DAMAGE = (
+    *(ArithmeticError, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError, ValueError),
+    BadZipFile,
+)
 CODECS = {"bytes", "blosc", "zstd", "crc32c", "sharding_indexed"}
 
 
@@ -62,7 +67,7 @@ def write_array(
     import zarr
 
     typed = data.view(storage_dtype(dtype)).reshape(shape if shape is not None else (-1,))
-    chunks = _pieces(typed.shape, typed.itemsize, data.nbytes if plain else CHUNK_BYTES)
+    chunks = pieces(typed.shape, typed.itemsize, data.nbytes if plain else CHUNK_BYTES)
     array: Any = zarr.create_array(
         store=str(folder),
         name=node,
@@ -96,19 +101,19 @@ def _compressors(itemsize: int) -> list[Any]:
     return [BloscCodec(cname="zstd", clevel=5, shuffle="shuffle", typesize=itemsize), Crc32cCodec()]
 
 
-def _pieces(shape: tuple[int, ...], itemsize: int, limit: int) -> tuple[int, ...]:
+def pieces(shape: tuple[int, ...], itemsize: int, limit: int) -> tuple[int, ...]:
     """The largest run of whole trailing axes, and a part of the axis before, that stays within ``limit`` bytes."""
-    pieces, nbytes = [1] * len(shape), itemsize
+    cut, nbytes = [1] * len(shape), itemsize
     for axis in reversed(range(len(shape))):
-        pieces[axis] = max(1, min(shape[axis], limit // max(nbytes, 1)))
-        nbytes *= pieces[axis]
-        if pieces[axis] < shape[axis]:
+        cut[axis] = max(1, min(shape[axis], limit // max(nbytes, 1)))
+        nbytes *= cut[axis]
+        if cut[axis] < shape[axis]:
             break
-    return tuple(pieces)
+    return tuple(cut)
 
 
 def _shards(typed: NDArray[Any], chunks: tuple[int, ...]) -> tuple[int, ...]:
-    wanted = _pieces(typed.shape, typed.itemsize, SHARD_BYTES)
+    wanted = pieces(typed.shape, typed.itemsize, SHARD_BYTES)
     return tuple(-(-shard // chunk) * chunk for shard, chunk in zip(wanted, chunks, strict=True))
 
 
@@ -198,7 +203,7 @@ def _zarr_errors(where: str) -> Iterator[None]:
     """Zarr and its codecs have no error of their own for damage: what they raise on it, seen by flipping bits."""
     try:
         yield
-    except (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
+    except _RAISED_ON_DAMAGE as error:
         raise damaged(where, f"its array cannot be read ({_first_line(error)})") from error
 
 

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
-from functools import cache
+from functools import cache, lru_cache
 from math import isfinite, prod
 from pathlib import PurePosixPath
 from types import NoneType
@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 
 from r3bench.errors import CaptureError
-from r3bench.model import Allocation, Capture, Global, Parameter, Pointer, ReplayUnit, Source
+from r3bench.model import Allocation, Capture, Global, Parameter, ReplayUnit, Source
 
 FORMAT = 1
 ADDRESS_LIMIT = 1 << 64
@@ -31,9 +31,9 @@ DTYPES = (
 MODULE_ARRAYS = ("ir", "image")
 
 
-def damaged(where: str, what: str) -> CaptureError:
+def damaged(where: str, what: str, remedy: str = "restore it from version control or record it again") -> CaptureError:
     """The error for content that cannot be right."""
-    return CaptureError(f"capture {where}: {what}; restore it from version control or record it again")
+    return CaptureError(f"capture {where}: {what}; {remedy}")
 
 
 def storage_dtype(name: str) -> np.dtype[Any]:
@@ -54,6 +54,7 @@ def buffers(unit: ReplayUnit) -> tuple[Allocation | Global, ...]:
 # -- names of nodes -------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=4096)
 def node_name(name: str) -> str:
     """A name as one safe path element: odd characters become %XX, long names end in a hash."""
     text = "".join(c if re.match(r"[A-Za-z0-9_.-]", c) else _percent(c) for c in name)
@@ -160,7 +161,7 @@ def _short(value: Any) -> str:
 
 
 def check_capture(capture: Capture, where: str) -> None:
-    """CaptureError unless the capture's fields fit together."""
+    """CaptureError unless the capture's fields have their types and fit together."""
     if not capture.units:
         raise damaged(where, "it holds no replay unit")
     if not capture.symbol:
@@ -212,7 +213,7 @@ def _check_buffers(unit: ReplayUnit, where: str) -> None:
         _check_view(buffer, f"{where}, '{buffer_name(buffer)}'")
     for allocation in unit.allocations:
         _check_allocation(allocation, f"{where}, '{allocation.name}'")
-    check_dims(unit, where)
+    _check_dims(unit, where)
 
 
 def buffer_name(buffer: Allocation | Global) -> str:
@@ -239,20 +240,20 @@ def _check_allocation(allocation: Allocation, where: str) -> None:
         raise damaged(where, f"{len(allocation.dims)} dimension names for {len(view_shape(allocation))} dimensions")
 
 
-def check_dims(unit: ReplayUnit, where: str) -> None:
+def _check_dims(unit: ReplayUnit, where: str) -> None:
     """CaptureError where one dimension has two sizes, or a buffer's name: xarray could not show such a unit."""
+    remedy = "give the dimension another name"
     sizes: dict[str, tuple[int, str]] = {}
     for allocation in (a for a in unit.allocations if a.dims):
         if len(set(allocation.dims)) != len(allocation.dims) or "" in allocation.dims:
-            raise damaged(where, f"dimensions of '{allocation.name}' are not distinct names")
+            raise damaged(where, f"dimensions of '{allocation.name}' are not distinct names", remedy)
         for dim, size in zip(allocation.dims, view_shape(allocation), strict=True):
-            known = sizes.setdefault(dim, (size, allocation.name))
-            if known[0] != size:
-                raise damaged(
-                    where, f"dimension '{dim}' is {known[0]} in '{known[1]}', but {size} in '{allocation.name}'"
-                )
+            known, other = sizes.setdefault(dim, (size, allocation.name))
+            if known != size:
+                what = f"dimension '{dim}' is {known} in '{other}', but {size} in '{allocation.name}'"
+                raise damaged(where, what, remedy)
     if both := sorted(set(sizes) & {buffer_name(buffer) for buffer in buffers(unit)}):
-        raise damaged(where, f"'{both[0]}' is a buffer and a dimension")
+        raise damaged(where, f"'{both[0]}' is a buffer and a dimension", remedy)
 
 
 def _check_pointers(unit: ReplayUnit, where: str) -> None:
@@ -274,8 +275,3 @@ def content_hash(root: Mapping[str, Any]) -> str:
     nodes = root["consolidated_metadata"]["metadata"]
     text = json.dumps([ours, nodes], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def pointer_order(pointer: Pointer) -> tuple[str, int]:
-    """Sorts a pointer table: by holder, then by place."""
-    return pointer.holder, pointer.offset

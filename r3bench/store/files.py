@@ -130,8 +130,11 @@ def _walk(root: Path, folder: Path) -> Iterator[tuple[str, int]]:
 def read_member(path: Path, name: str) -> bytes:
     """One small file inside a store whose members were checked."""
     if is_zip(path):
-        with open_zip(path) as archive:
-            return archive.read(name)
+        try:
+            with open_zip(path) as archive:
+                return archive.read(name)
+        except zipfile.BadZipFile as error:
+            raise damaged(str(path), f"its {name} cannot be read ({error})") from error
     return _read_regular(path / name, METADATA_LIMIT)
 
 

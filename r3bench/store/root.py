@@ -98,6 +98,6 @@ def _check_arrays(capture: Capture, nodes: Mapping[str, Any], where: str) -> Non
 
 def _check_flat(document: Any, where: str) -> None:
     shape = document.get("shape") if isinstance(document, dict) else None
-    if not isinstance(shape, list) or len(shape) != 1 or type(shape[0]) is not int:
+    if not isinstance(shape, list) or len(shape) != 1 or type(shape[0]) is not int or shape[0] < 0:
         raise damaged(where, "its array is missing or not flat")
     arrays.check_document(document, "uint8", shape, where)

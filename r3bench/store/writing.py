@@ -85,7 +85,7 @@ def _chain(reader: Reader, old: Capture, new: Iterable[UnitContents]) -> Iterato
 
 def _build(folder: Path, target: Path, capture: Capture, contents: Iterable[UnitContents], module: _Module) -> None:
     where = str(target)
-    attributes.check_capture(capture, where)
+    attributes.check_capture(attributes.decode(Capture, attributes.encode(capture), where), where)
     _write_module(folder, capture, module, where)
     units = tuple(_write_units(folder, capture, contents, where))
     _write_groups(folder, units)

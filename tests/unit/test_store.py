@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import zarr
 from r3bench import store
 from r3bench.errors import CaptureError
 from r3bench.model import Allocation, Capture, Global, LaunchConfig, Parameter, Pointer, ReplayUnit, Source
-from r3bench.store import UnitContents
+from r3bench.store import UnitContents, arrays
 
 TEXTS = {"kernels.cu": '#include "lib/a.cuh"\n__global__ void step(double*, int) {}\n', "lib/a.cuh": "// \udce9\n"}
 BASE = 0x7F0000000000
@@ -192,9 +193,13 @@ def test_content_hash_follows_the_content_not_the_place(tmp_path: Path) -> None:
     assert write_demo(tmp_path / "c.zarr", application="other").content_hash != one.content_hash
 
 
-@pytest.mark.parametrize("mebibytes", [9, 80])
-def test_big_buffers_are_cut_and_sharded(tmp_path: Path, mebibytes: int) -> None:
-    values = np.random.default_rng(1).integers(0, 9, (mebibytes << 7, 1024), dtype="int64")
+@pytest.mark.parametrize(("rows", "files"), [(100, 7), (1100, 5)])
+def test_big_buffers_are_cut_and_sharded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, files: int
+) -> None:
+    monkeypatch.setattr(arrays, "CHUNK_BYTES", 1 << 14)
+    monkeypatch.setattr(arrays, "SHARD_BYTES", 1 << 18)
+    values = np.random.default_rng(1).integers(0, 9, (rows, 128), dtype="int64")
     unit = ReplayUnit(
         index=0,
         launch=LaunchConfig(grid=(1, 1, 1), block=(1, 1, 1)),
@@ -211,8 +216,17 @@ def test_big_buffers_are_cut_and_sharded(tmp_path: Path, mebibytes: int) -> None
     read = store.contents(capture, 0)
     assert np.array_equal(read.before["big"], raw(values))
     assert np.array_equal(read.after["big"], zeros)
-    pieces = list((tmp_path / "a.zarr/units/0/before/big/c").rglob("*/0"))
-    assert len(pieces) == {9: 3, 80: 2}[mebibytes]
+    assert len(list((tmp_path / "a.zarr/units/0/before/big/c").rglob("*/0"))) == files
+
+
+@pytest.mark.parametrize("shape", [(5,), (1 << 21,), (3, 1 << 20), (1 << 20, 3), (2, 3, 1 << 20), (1 << 30, 1 << 30)])
+def test_pieces_fit_and_are_whole_rows(shape: tuple[int, ...]) -> None:
+    pieces = arrays.pieces(shape, 8, 4 << 20)
+    assert all(1 <= piece <= size for piece, size in zip(pieces, shape, strict=True))
+    assert prod(pieces) * 8 <= 4 << 20
+    assert prod(pieces) * 8 > 1 << 20 or pieces == shape
+    cut = [axis for axis, (piece, size) in enumerate(zip(pieces, shape, strict=True)) if piece < size]
+    assert all(pieces[axis] == 1 for axis in cut[:-1])
 
 
 def test_append_numbers_units_on_and_keeps_the_rest(path: Path) -> None:
