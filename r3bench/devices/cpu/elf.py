@@ -41,16 +41,11 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Symbols:
-    """What an object file needs from outside and what it defines, by name."""
+    """What an object file needs from outside and what it defines, by name; ``variables`` are reached through slots."""
 
     undefined: frozenset[str]
     defined: dict[str, Definition]
-
-    @property
-    def globals(self) -> dict[str, Definition]:
-        """The device variables: those that are reached through a slot."""
-        names = [name.removeprefix(SLOT) for name in self.defined if name.startswith(SLOT)]
-        return {name: self.defined[name] for name in names if name in self.defined}
+    variables: dict[str, Definition]
 
 
 def read_symbols(image: bytes) -> Symbols:
@@ -77,7 +72,8 @@ def _read(image: bytes) -> Symbols:
         else:
             writable = section < count and bool(sections[section].flags & _WRITABLE)
             defined[name] = Definition(size, writable)
-    return Symbols(frozenset(undefined), defined)
+    slots = [name.removeprefix(SLOT) for name in defined if name.startswith(SLOT)]
+    return Symbols(frozenset(undefined), defined, {name: defined[name] for name in slots if name in defined})
 
 
 def _global_symbols(image: bytes, sections: list[_Section]) -> Iterator[tuple[str, int, int]]:

@@ -38,7 +38,7 @@ def check_unit(binary: Binary, symbols: Symbols, unit: ReplayUnit) -> None:
     wanted = facts_of(binary.facts).get("argument_bytes", len(unit.arguments))
     if wanted != len(unit.arguments):
         raise LaunchError(f"{binary.symbol} takes {wanted} bytes of arguments, but the unit has {len(unit.arguments)}")
-    variables = symbols.globals
+    variables = symbols.variables
     for held in unit.globals:
         if held.symbol in variables and variables[held.symbol].nbytes > held.nbytes:
             sizes = f"{variables[held.symbol].nbytes} bytes, but {held.nbytes} were recorded"

@@ -41,6 +41,9 @@ class Reply(IntEnum):
     NO_MEMORY = 65
 
 
+_REPLIES = {int(reply): reply for reply in Reply}
+
+
 class Poison(IntEnum):
     """When frames are filled with 0xff bytes before use."""
 
@@ -78,5 +81,5 @@ class Result(NamedTuple):
     def unpack(cls, record: bytes) -> Result:
         """The answer in a record; a status that no worker sends is a refusal."""
         status, which, x, y, z, text = RESULT.unpack(record)
-        known = Reply(status) if status in set(Reply) else Reply.REFUSED
+        known = _REPLIES.get(status, Reply.REFUSED)
         return cls(known, which, (x, y, z), text.rstrip(b"\0").decode("utf-8", "replace"))

@@ -14,6 +14,7 @@ import resource
 import signal
 import socket
 import threading
+from array import array
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ _MAP_POPULATE, _MAP_FIXED_NOREPLACE = 0x8000, 0x100000
 _SA_SIGINFO, _SA_ONSTACK, _SA_RESETHAND = 0x4, 0x08000000, 0x80000000
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
 _MAX_DATAGRAM = 1 << 18
+_FDS_BYTES = socket.CMSG_SPACE(4)
 _FRAME_ALIGN = 256
 _FRAME_GUARD = 1 << 20
 _THREAD_STACK_BYTES = 64 << 20
@@ -136,6 +138,7 @@ class Worker:
     def __init__(self, code: Code, channel: socket.socket, arena: int, threads: int) -> None:
         self.code = code
         self.channel = channel
+        self.received = bytearray(_MAX_DATAGRAM)
         self.arena = arena
         self.threads = threads
         self.kernels: dict[int, _Kernel] = {}
@@ -171,13 +174,18 @@ class Worker:
             threading.Thread(target=body, args=(number,), daemon=True).start()
 
     def _receive(self) -> tuple[bytes, list[int]] | None:
-        data, fds, _, _ = socket.recv_fds(self.channel, _MAX_DATAGRAM, 1)
-        return (data, fds) if data else None
+        # One buffer for all: allocating as much for each request would take longer than the rest of a round trip.
+        nbytes, ancillary, _, _ = self.channel.recvmsg_into([self.received], _FDS_BYTES)
+        if not nbytes:
+            return None
+        return bytes(memoryview(self.received)[:nbytes]), [
+            fd for _, _, data in ancillary for fd in array("i", data[: len(data) // 4 * 4])
+        ]
 
     def _answer(self, data: bytes, fds: list[int]) -> Result:
+        if data[0] == Op.RUN:
+            return self._run(data)
         match Op(data[0]):
-            case Op.RUN:
-                return self._run(data)
             case Op.LOAD:
                 return self._load(json.loads(data[1:]), fds[0])
             case Op.UNLOAD:
@@ -262,8 +270,7 @@ class Worker:
         )
         outcome = _Outcome()
         self.window(ctypes.byref(window), ctypes.byref(outcome))
-        status = Reply(outcome.status) if outcome.status in set(Reply) else Reply.TRAP
-        return Result(status, outcome.index, tuple(outcome.block))
+        return Result(_status(outcome.status), outcome.index, tuple(outcome.block))
 
     def _bindings(self, identity: int, kernel: _Kernel, ids: bytes) -> tuple[Any, list[Any]]:
         """The native table of this kernel on these memories; the list keeps alive what the table points to."""
@@ -347,6 +354,11 @@ def _slots(kernel: _Kernel, memory: _Memory) -> Any:
     """Every device variable of the kernel: the memory's copy, or the object's own where the memory has none."""
     targets = {at: memory.globals.get(name, kernel.own[name]) for name, at in kernel.slots.items()}
     return (_Slot * len(targets))(*(_Slot(at, target) for at, target in targets.items()))
+
+
+def _status(returned: int) -> Reply:
+    """What a block returned, as the device knows it."""
+    return Reply(returned) if returned <= Reply.TRAP else Reply.TRAP
 
 
 def _evict_bytes() -> int:
