@@ -8,6 +8,7 @@ are told to the tuners does not depend on the order in which they arrive, so a s
 from __future__ import annotations
 
 import json
+import posixpath
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -284,7 +285,7 @@ class _Search:
             seed=self.settings.seed,
             evaluations=self.evaluator.evaluations,
             seconds=round(monotonic() - self.began, 3),
-            source=f"{source.root}/{main}".removeprefix("./") if source is not None else "",
+            source=posixpath.normpath(posixpath.join(source.root, main)) if source is not None else "",
             before=self.texts.get(main, ""),
             after=dict(winner.source.files)[main] if winner is not None and edited else None,
             rule=winner.source.rule if winner is not None and edited else None,

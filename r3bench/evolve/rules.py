@@ -502,7 +502,7 @@ RULES: Mapping[str, Rule] = {
     "unroll4": unroll_by_4,
 }
 SENTENCES: Mapping[str, str] = {
-    "restrict": "const on pointers that are only read, __restrict__ on pointers that never overlap in the recorded launches",
+    "restrict": "const and __restrict__ on pointers that are only read or do not overlap in any recorded launch",
     "reciprocal": "divisions by constants and repeated divisors became multiplications by the reciprocal",
     "power": "pow with a small exponent became multiplications, division by sqrt became rsqrt",
     "exponential": "pow with a fractional exponent became exp of log",
