@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytest_plugins = ["pytester"]
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """GPU tests run where a CUDA device is, and say elsewhere why they did not."""

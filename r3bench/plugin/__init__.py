@@ -12,6 +12,7 @@ from r3bench.plugin.checks import pytest_unconfigure
 from r3bench.plugin.fixtures import pytest_generate_tests, r3_device, r3_replay, replay_unit
 from r3bench.plugin.items import pytest_collect_directory, pytest_collect_file, pytest_collection_modifyitems
 from r3bench.plugin.options import gate, number, pytest_addoption
+from r3bench.plugin.searches import Searches
 from r3bench.plugin.timings import Timings, pytest_runtest_makereport
 
 __all__ = [
@@ -37,6 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     gate(config)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Timings(), "r3bench-timings")
+        config.pluginmanager.register(Searches(), "r3bench-searches")
 
 
 def inside_store(arg: str) -> str:

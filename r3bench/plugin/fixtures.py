@@ -12,6 +12,7 @@ from r3bench.plugin.checks import server_of
 if TYPE_CHECKING:
     from r3bench.devices import Device
     from r3bench.model import Outcome, Variant
+    from r3bench.replay import Timing
     from r3bench.store import RecordedUnit
 
 
@@ -48,7 +49,7 @@ def r3_replay(request: pytest.FixtureRequest) -> Callable[..., Outcome]:
     Without a variant the recorded kernel itself is replayed.
     """
 
-    def replay(recorded: RecordedUnit, variant: Variant | None = None, timing: str = "none") -> Outcome:
+    def replay(recorded: RecordedUnit, variant: Variant | None = None, timing: Timing = "none") -> Outcome:
         from r3bench.model import Variant
 
         server = server_of(request.config)

@@ -6,7 +6,7 @@ items ``correctness[unit]``, ``timing[unit]`` and ``evolve``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import pytest
 from r3bench.errors import CaptureError, R3Error
 from r3bench.plugin.checks import Finding, broken, check_correctness, check_timing
 from r3bench.plugin.options import option
+from r3bench.plugin.searches import run_evolve
 
 if TYPE_CHECKING:
     from r3bench.model import Capture
@@ -57,6 +58,7 @@ class StoreFile(pytest.File):
             yield CaptureItem.make(self, f"correctness[{unit.index}]", check_correctness, capture, unit.index)
         for unit in capture.units:
             yield CaptureItem.make(self, f"timing[{unit.index}]", check_timing, capture, unit.index)
+        yield CaptureItem.make(self, "evolve", run_evolve, capture)
 
 
 class CaptureItem(pytest.Function):
@@ -83,8 +85,9 @@ class CaptureItem(pytest.Function):
     def kind(self) -> str:
         return self.name.partition("[")[0]
 
-    def reportinfo(self) -> tuple[Path, None, str]:
-        return self.path, None, f"{self.parent.name if self.parent else ''}::{self.name}"
+    def reportinfo(self) -> tuple[Path, int, str]:
+        store = self.path.parent if self.path.name == "zarr.json" else self.path
+        return self.path, 0, f"{store.name}::{self.name}"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """A finding is one sentence; only an error of ours or the user's is shown with its traceback."""
@@ -93,12 +96,17 @@ class CaptureItem(pytest.Function):
         return super().repr_failure(excinfo)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    evolving = option(config, "evolve")
-    for item in items:
-        if not isinstance(item, CaptureItem):
-            continue
-        if item.kind == "evolve" and not evolving:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
+    """Skips what was not asked for, and keeps timings under ``--benchmark-only``: they are benchmarks without fixture."""
+    ours = [item for item in items if isinstance(item, CaptureItem)]
+    before = {item: list(item.own_markers) for item in ours if item.kind == "timing"}
+    yield
+    if config.getoption("benchmark_only", False):
+        for item, markers in before.items():
+            item.own_markers[:] = [mark for mark in item.own_markers if mark.name != "skip" or mark in markers]
+    for item in ours:
+        if item.kind == "evolve" and not option(config, "evolve"):
             item.add_marker(pytest.mark.skip(reason="searches only with --r3-evolve"))
         if item.kind == "timing" and config.getoption("benchmark_skip", False):
             item.add_marker(pytest.mark.skip(reason="timings are skipped with --benchmark-skip"))

@@ -72,7 +72,7 @@ def benchmark_entry(name: str, found: dict[str, Any]) -> Any:
         cprofile_stats=None,
         has_error=False,
     )
-    entry = Metadata(about, iterations=1, options={})
+    entry: Any = Metadata(about, iterations=1, options={})  # type: ignore[no-untyped-call]
     for sample in found["samples_ns"]:
         entry.update(sample * 1e-9)
     return entry

@@ -1,0 +1,143 @@
+"""``--r3-evolve``: one search per kernel, its ledger, and the application's report after each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator
+from pathlib import Path
+from time import time
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from r3bench.plugin.checks import Finding, count, server_of
+from r3bench.plugin.options import gate, number, option
+
+if TYPE_CHECKING:
+    from r3bench.evolve import Settings
+    from r3bench.ledger import KernelResult
+    from r3bench.plugin.items import CaptureItem
+
+
+def run_evolve(item: CaptureItem) -> None:
+    """Search for a faster version of the item's kernel; what was found is in the ledger and the report."""
+    from r3bench import store, worktree
+    from r3bench.evolve import evolve
+    from r3bench.ledger import Ledger
+
+    top = item.config.rootpath
+    siblings = [store.open_capture(path) for path in store.find([Path(item.capture.path).parent])]
+    path = ledger_path(item)
+    try:
+        with Ledger.open(path, resume=False) as ledger:
+            (result,) = evolve(
+                [item.capture],
+                server_of(item.config),
+                settings(item),
+                ledger,
+                progress_line(item.config),
+                working=lambda capture: worktree.variant(capture, top),
+                neighbours=siblings,
+            )
+    finally:
+        write_report(path.parent, item.capture.application)
+    if result.status == "interrupted":
+        raise KeyboardInterrupt
+    if result.status == "failed":
+        raise Finding(f"{item.capture.name}: nothing to search: {result.detail}")
+
+
+def settings(item: CaptureItem) -> Settings:
+    from r3bench.evolve import Settings
+
+    return Settings(
+        trials=int(number(item.config, "trials")),
+        seconds=number(item.config, "seconds"),
+        seed=int(number(item.config, "seed")),
+        kernels=count(item.session, "evolve"),
+        gate=gate(item.config) or Settings().gate,
+    )
+
+
+def ledger_path(item: CaptureItem) -> Path:
+    """``<reports>/<application>/ledger/<kernel>.jsonl``; the store's name tells kernels apart."""
+    reports = item.config.rootpath / str(option(item.config, "reports"))
+    kernel = Path(item.capture.path).name.partition(".zarr")[0]
+    return reports / re.sub(r"[^\w.-]", "_", item.capture.application) / "ledger" / f"{kernel}.jsonl"
+
+
+def results_in_file(ledger: Path, application: str) -> list[KernelResult]:
+    """The last result of every kernel in one ledger."""
+    from r3bench.report import applications
+
+    return applications(ledger)[0].get(application, [])
+
+
+def write_report(folder: Path, application: str) -> None:
+    """The application's report from all its ledgers in a folder, so that a crash later on loses nothing of it."""
+    from r3bench import report
+
+    results = [result for path in sorted(folder.glob("*.jsonl")) for result in results_in_file(path, application)]
+    if results:
+        report.write_application(application, results, folder.parent.parent)
+
+
+def progress_line(config: pytest.Config) -> Callable[[str], None]:
+    """Writes over one line of the terminal; silent where the output is no terminal."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or not reporter.isatty or hasattr(config, "workerinput"):
+        return lambda line: None
+    capture: Any = config.pluginmanager.get_plugin("capturemanager")
+
+    def show(line: str) -> None:
+        with capture.global_and_fixture_disabled():
+            reporter.rewrite(line[: reporter._tw.fullwidth - 1], erase=True)
+
+    return show
+
+
+class Searches:
+    """The searches of this session, for the table at its end."""
+
+    def __init__(self) -> None:
+        self.ledgers: dict[Path, str] = {}
+        self.began = time()
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        for item in session.items:
+            if getattr(item, "kind", "") == "evolve" and not any(item.iter_markers("skip")):
+                searched = cast("CaptureItem", item)
+                self.ledgers[ledger_path(searched)] = searched.capture.application
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """The table of what was searched in this session, and where the report and the patches are."""
+        ledgers = [path for path in self.ledgers if path.exists() and path.stat().st_mtime >= self.began]
+        if not ledgers:
+            return
+        from r3bench import report
+
+        terminalreporter.section("r3bench: search")
+        for folder in sorted({path.parent for path in ledgers}):
+            application = next(self.ledgers[path] for path in ledgers if path.parent == folder)
+            write_report(folder, application)
+            kernels = [k for path in ledgers if path.parent == folder for k in results_in_file(path, application)]
+            if not kernels:
+                continue
+            terminalreporter.line(report.table(kernels, terminalreporter._tw.fullwidth))
+            terminalreporter.line(report.device_line(kernels[0].device, kernels[0].target))
+            for line in written(folder.parent, kernels, terminalreporter.config.rootpath):
+                terminalreporter.line(line)
+
+
+def written(folder: Path, kernels: list[KernelResult], top: Path) -> Generator[str, None, None]:
+    """Where the report is, and the command that applies each patch."""
+    from r3bench.report import file_name
+
+    def shown(path: Path) -> Path:
+        return path.relative_to(top) if path.is_relative_to(top) else path
+
+    yield f"report: {shown(folder / 'report.md')}"
+    for kernel in kernels:
+        patch = folder / f"{file_name(kernel)}.patch"
+        if kernel.after is not None and patch.exists():
+            yield f"git apply {shown(patch)}"

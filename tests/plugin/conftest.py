@@ -1,0 +1,57 @@
+"""A small application with two kernels and recorded launches, copied for each test that runs pytest on it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from r3bench.record import Session
+
+KERNELS = """\
+extern "C" __global__ void scale(double* data, double factor, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) data[i] = factor * data[i];
+}
+
+extern "C" __global__ void difference(const double* data, double* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = data[(i + 1) % n] - data[i];
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def recorded_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    top = tmp_path_factory.mktemp("project")
+    source = top / "kernels" / "app" / "kernels.cu"
+    source.parent.mkdir(parents=True)
+    source.write_text(KERNELS)
+    with Session("app", source.parent, "cpu", top=top, recorded_on={}) as session:
+        module = session.module("kernels.cu")
+        for n in (1000, 333):
+            data = session.array("data", np.linspace(0.0, 1.0, n), dims=("x",))
+            out = session.array("out", np.zeros(n), dims=("x",))
+            occurrence = 0 if n == 1000 else 1
+            session.capture("scale", [occurrence])
+            session.capture("difference", [occurrence])
+            session.launch(module, "scale", (8, 1, 1), (128, 1, 1), [data, 1.5, n])
+            session.launch(module, "difference", (8, 1, 1), (128, 1, 1), [data, out, n])
+        session.save(top / "captures" / "app")
+    return top
+
+
+@pytest.fixture
+def project(recorded_project: Path, pytester: pytest.Pytester) -> pytest.Pytester:
+    """A fresh copy of the application with its captures, as the current folder."""
+    shutil.copytree(recorded_project, pytester.path, dirs_exist_ok=True)
+    pytester.makeini("[pytest]\nr3_captures = captures\nr3_device = cpu\n")
+    return pytester
+
+
+@pytest.fixture
+def source(project: pytest.Pytester) -> Path:
+    """The working tree's file of the kernels."""
+    return project.path / "kernels" / "app" / "kernels.cu"

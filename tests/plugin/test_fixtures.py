@@ -1,0 +1,31 @@
+"""The fixtures that users' own tests have."""
+
+from __future__ import annotations
+
+import pytest
+
+TEST = """
+import numpy as np
+from r3bench.model import Status, Variant
+
+def test_units(replay_unit, r3_replay, r3_device):
+    before, after = replay_unit.before, replay_unit.after
+    n = before.sizes["x"]
+    assert n in (1000, 333)
+    if replay_unit.capture.symbol == "scale":
+        np.testing.assert_array_equal(after["data"], 1.5 * before["data"])
+        assert set(after) == {"data"}
+    assert r3_device.target.device == "cpu"
+    assert r3_replay(replay_unit).verdict.status is Status.MATCH
+    wrong = r3_replay(replay_unit, Variant(files=(("kernels.cu", "extern"),)))
+    assert wrong.verdict.status is Status.BUILD_FAILED
+    timed = r3_replay(replay_unit, timing="rank")
+    assert timed.measurement.binary == timed.binary
+"""
+
+
+def test_replay_unit_runs_over_all_units(project: pytest.Pytester) -> None:
+    project.makepyfile(test_mine=TEST)
+    result = project.runpytest("test_mine.py", "-v")
+    result.assert_outcomes(passed=4)
+    result.stdout.fnmatch_lines(["*test_units?app/difference-0?*", "*test_units?app/scale-1?*"])

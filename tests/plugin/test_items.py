@@ -1,0 +1,123 @@
+"""Captures as test items: what is collected, what is built, what fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+SCALE = "captures/app/scale.zarr"
+
+
+def names(result: pytest.RunResult) -> list[str]:
+    return [line for line in result.outlines if "::" in line and " " not in line]
+
+
+def test_every_store_becomes_items(project: pytest.Pytester) -> None:
+    found = names(project.runpytest("--collect-only", "-q", "captures"))
+    assert found == [
+        f"captures/app/{kernel}.zarr/zarr.json::{item}"
+        for kernel in ("difference", "scale")
+        for item in ("correctness[0]", "correctness[1]", "timing[0]", "timing[1]", "evolve")
+    ]
+
+
+def test_all_items_pass_on_an_unchanged_tree(project: pytest.Pytester) -> None:
+    result = project.runpytest("captures")
+    result.assert_outcomes(passed=8, skipped=2)
+    result.stdout.fnmatch_lines(["*4 of 4 timings: identical machine code*"])
+
+
+def test_the_short_form_selects_an_item(project: pytest.Pytester) -> None:
+    assert names(project.runpytest("--collect-only", "-q", f"{SCALE}::correctness[1]")) == [
+        f"{SCALE}/zarr.json::correctness[1]"
+    ]
+
+
+def test_selection_by_keyword(project: pytest.Pytester) -> None:
+    result = project.runpytest("captures", "-k", "correctness and scale")
+    result.assert_outcomes(passed=2, deselected=8)
+
+
+def test_a_broken_kernel_in_the_working_tree_fails(project: pytest.Pytester, source: Path) -> None:
+    source.write_text(source.read_text().replace("factor * data[i]", "factor + data[i]"))
+    result = project.runpytest("captures", "-k", "correctness")
+    result.assert_outcomes(passed=2, failed=2, deselected=6)
+    result.stdout.fnmatch_lines(["*app/scale, unit 0: mismatch: *data*"])
+    again = project.runpytest("captures", "-k", "correctness", "--lf")
+    again.assert_outcomes(failed=2)
+
+
+def test_a_kernel_that_does_not_compile_names_the_users_line(project: pytest.Pytester, source: Path) -> None:
+    source.write_text(source.read_text().replace("factor * data[i]", "factor * date[i]"))
+    result = project.runpytest(f"{SCALE}::correctness[0]")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*build-failed: *kernels.cu:3:*date*"])
+
+
+def test_without_the_working_trees_file_the_stored_source_is_tested_and_said_so(project: pytest.Pytester) -> None:
+    shutil.rmtree(project.path / "kernels")
+    result = project.runpytest(f"{SCALE}::correctness[0]", "--junitxml=out.xml")
+    result.assert_outcomes(passed=1)
+    assert "stored source" in (project.path / "out.xml").read_text()
+
+
+def test_a_test_file_inside_a_store_is_never_imported(project: pytest.Pytester) -> None:
+    trap = project.path / SCALE / "test_trap.py"
+    trap.write_text("raise SystemExit('imported')")
+    (project.path / SCALE / "units" / "conftest.py").write_text("raise SystemExit('imported')")
+    result = project.runpytest("--collect-only", "-q", "captures")
+    assert result.ret == 0
+    assert len(names(result)) == 10
+
+
+def test_a_damaged_store_is_one_failed_item_and_the_others_run(project: pytest.Pytester) -> None:
+    (project.path / SCALE / "zarr.json").write_text('{"zarr_format": 3')
+    result = project.runpytest("captures", "-k", "not timing")
+    result.assert_outcomes(passed=2, failed=1, skipped=1, deselected=2)
+    result.stdout.fnmatch_lines(["*scale.zarr*"])
+    assert "Traceback" not in result.stdout.str()
+
+
+def test_no_such_path_is_a_usage_error(project: pytest.Pytester) -> None:
+    result = project.runpytest("captures/nothing.zarr::correctness[0]")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+
+
+@pytest.mark.parametrize("device", ["cuda", "hip"])
+def test_a_device_that_cannot_be_used_is_one_clear_sentence(project: pytest.Pytester, device: str) -> None:
+    result = project.runpytest(f"{SCALE}::correctness[0]", f"--r3-device={device}")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"*device {device} cannot be used*--r3-device cpu*"])
+    assert "Traceback" not in result.stdout.str()
+
+
+def test_collecting_needs_no_device(project: pytest.Pytester) -> None:
+    assert project.runpytest("--collect-only", "-q", "captures", "--r3-device=hip").ret == 0
+
+
+@pytest.mark.parametrize("option", ["--r3-gate=fast", "--r3-seed=x", "--r3-timeout=soon"])
+def test_an_option_that_is_no_number_is_a_usage_error(project: pytest.Pytester, option: str) -> None:
+    result = project.runpytest("captures", option)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*{option.partition('=')[0]} takes a number*"])
+
+
+def test_items_have_equal_ids_on_every_worker(project: pytest.Pytester) -> None:
+    result = project.runpytest_subprocess("captures", "-n", "2", "-k", "correctness")
+    result.assert_outcomes(passed=4)
+
+
+def test_an_ini_twin_does_what_the_option_does(project: pytest.Pytester) -> None:
+    project.makeini("[pytest]\nr3_device = hip\n")
+    result = project.runpytest(f"{SCALE}::correctness[0]")
+    result.stdout.fnmatch_lines(["*device hip cannot be used*"])
+
+
+def test_no_process_stays_behind(project: pytest.Pytester) -> None:
+    project.runpytest_subprocess("captures", "-k", "correctness").assert_outcomes(passed=4, deselected=6)
+    running = [Path(entry.path, "cmdline") for entry in os.scandir("/proc") if entry.name.isdigit()]
+    mine = [path for path in running if path.exists() and str(project.path).encode() in path.read_bytes()]
+    assert not mine

@@ -1,0 +1,60 @@
+"""Timing items in pytest-benchmark's table, files and comparison; these fail when its private surface moves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+SLOW = "for (int k = 0; k < 400; k++) data[i] = data[i] * (1.0 + 1e-300 * k); data[i] = factor * data[i];"
+
+
+@pytest.fixture
+def slower(source: Path) -> None:
+    source.write_text(source.read_text().replace("data[i] = factor * data[i];", f"{{ {SLOW} }}"))
+
+
+def test_the_table_shows_every_timing(project: pytest.Pytester) -> None:
+    result = project.runpytest("captures", "-k", "timing")
+    result.stdout.fnmatch_lines(["*benchmark: 4 tests*", "*scale::timing?0?*"])
+
+
+def test_json_holds_every_sample_in_seconds(project: pytest.Pytester) -> None:
+    project.runpytest("captures", "-k", "timing", "--benchmark-json=out.json").assert_outcomes(passed=4, deselected=6)
+    rows = json.loads((project.path / "out.json").read_text())["benchmarks"]
+    assert {row["fullname"] for row in rows} == {
+        f"captures/app/{kernel}.zarr::timing[{unit}]" for kernel in ("scale", "difference") for unit in (0, 1)
+    }
+    for row in rows:
+        assert row["stats"]["rounds"] == len(row["stats"]["data"]) >= 3
+        assert 1e-8 < row["stats"]["min"] <= row["stats"]["median"] < 1e-2
+        assert row["extra_info"]["decision"] == "identical"
+
+
+def test_runs_can_be_saved_and_compared(project: pytest.Pytester) -> None:
+    project.runpytest("captures", "-k", "timing and scale", "--benchmark-save=first")
+    result = project.runpytest("captures", "-k", "timing and scale", "--benchmark-compare", "--benchmark-histogram=h")
+    result.stdout.fnmatch_lines(["*scale::timing?0?*(NOW)*", "*scale::timing?0?*first*"])
+
+
+def test_only_and_skip(project: pytest.Pytester) -> None:
+    project.runpytest("captures", "--benchmark-only").assert_outcomes(passed=4, skipped=6)
+    project.runpytest("captures", "--benchmark-skip").assert_outcomes(passed=4, skipped=6)
+
+
+def test_the_table_appears_under_xdist_too(project: pytest.Pytester) -> None:
+    result = project.runpytest_subprocess("captures", "-n", "2", "-k", "timing")
+    result.assert_outcomes(passed=4)
+    result.stdout.fnmatch_lines(["*benchmark: 4 tests*"])
+
+
+@pytest.mark.usefixtures("slower")
+def test_a_slow_down_is_reported_and_fails_only_with_a_gate(project: pytest.Pytester) -> None:
+    item = "captures/app/scale.zarr::timing[0]"
+    result = project.runpytest(item)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*scale.zarr::timing?0?: slower, 0.*"])
+    gated = project.runpytest(item, "--r3-gate=20")
+    gated.assert_outcomes(failed=1)
+    gated.stdout.fnmatch_lines(["*app/scale, unit 0: slower than recorded: slower, 0.*"])
