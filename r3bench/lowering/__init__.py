@@ -25,11 +25,13 @@ from dataclasses import dataclass
 from r3bench.errors import BuildError, Unsupported
 from r3bench.lowering import allow, libdevice
 from r3bench.lowering.collectives import arrays, is_named
-from r3bench.lowering.driver import Driver, signature
+from r3bench.lowering.cut import cut
+from r3bench.lowering.driver import write_driver
 from r3bench.lowering.ir import Function, Module, callee, call_arguments, read_function, read_module
 from r3bench.lowering.nvvm import SUSPENDS
 from r3bench.lowering.prepare import KERNEL, Prepared, prepare
-from r3bench.lowering.regions import Step, build_step
+from r3bench.lowering.regions import Independence, write_regions
+from r3bench.lowering.signature import Signature
 from r3bench.model import Global
 
 
@@ -69,17 +71,35 @@ def _only_function(module: Module, symbol: str) -> Function:
 
 
 def _host_module(module: Module, kernel: Function, prepared: Prepared, triple: str, data_layout: str) -> str:
-    number = 1 + max((int(n) for n in re.findall(r"^!(\d+) =", "\n".join(module.metadata), re.MULTILINE)), default=-1)
-    group = f"!{number}"
-    names = [parameter.name for parameter in kernel.parameters]
-    signed = signature(prepared.arguments, names, [_kept_attributes(p.attributes, prepared) for p in kernel.parameters])
-    calls = [(callee(line), call_arguments(line)) for line in kernel.lines() if "@llvm.nvvm." in line]
-    suspends = [(name, operands) for name, operands in calls if name in SUSPENDS]
+    metadata = _Independent(module.metadata)
+    suspends = [(name, call_arguments(line)) for line in kernel.lines() if (name := callee(line)) in SUSPENDS]
     named = any(is_named(name, operands) for name, operands in suspends if name)
     own = arrays([name for name, _ in suspends if name], named)
-    step = build_step(kernel, signed.step_head(), module.types, own, group)
-    driver = Driver(step, signed, prepared.arguments, prepared.variables.shared_bytes, number + 1)
-    return _assembled(module, step, driver.text(group), group, triple, data_layout)
+    pieces = cut(kernel, module.types, own)
+    kinds = ["ptr" if argument.by_value else argument.type for argument in prepared.arguments]
+    signed = Signature(
+        tuple(
+            (parameter.name, kind, _kept_attributes(parameter.attributes, prepared))
+            for parameter, kind in zip(kernel.parameters, kinds, strict=True)
+        )
+    )
+    regions = write_regions(pieces, signed.region_parameters, metadata.marks)
+    driver = write_driver(pieces, regions, signed, prepared.arguments, prepared.variables.shared_bytes)
+    return _assembled(module, [region.text for region in regions], driver, metadata.lines, triple, data_layout)
+
+
+class _Independent:
+    """Metadata that says: accesses of the group do not depend on each other from one pass of the loop to the next."""
+
+    def __init__(self, metadata: list[str]) -> None:
+        numbers = [int(match[1]) for line in metadata if (match := re.match(r"!(\d+) =", line))]
+        group, loop, parallel = (f"!{max(numbers, default=-1) + n}" for n in (1, 2, 3))
+        self.marks = Independence(group, loop)
+        self.lines = [
+            f"{group} = distinct !{{}}",
+            f"{loop} = distinct !{{{loop}, {parallel}}}",
+            f'{parallel} = !{{!"llvm.loop.parallel_accesses", {group}}}',
+        ]
 
 
 def _kept_attributes(attributes: str, prepared: Prepared) -> str:
@@ -92,20 +112,21 @@ def _kept_attributes(attributes: str, prepared: Prepared) -> str:
     return kept if not prepared.suspends else re.sub(r"\bnoalias\b", "", kept)
 
 
-def _assembled(module: Module, step: Step, driver: str, group: str, triple: str, data_layout: str) -> str:
-    declared = {line.split("@")[1].split("(")[0] for line in driver.splitlines() if line.startswith("declare ")}
-    kept = [text for name, text in module.declarations.items() if not _gone(name) and name[1:] not in declared]
+def _assembled(
+    module: Module, regions: list[str], driver: str, metadata: list[str], triple: str, data_layout: str
+) -> str:
+    declared = {callee(line) for line in driver.splitlines() if line.startswith("declare ")}
     parts = [
         f'target datalayout = "{data_layout}"',
         f'target triple = "{triple}"',
         *(f"{name} = type {text}" for name, text in module.types.items()),
         *(f"{name} = {text}" for name, text in module.globals.items() if not text.startswith("external ")),
-        step.text,
+        *regions,
         driver,
-        *kept,
+        *(text for name, text in module.declarations.items() if not _gone(name) and name not in declared),
         *(f"attributes {name} = {{{text}}}" for name, text in module.attributes.items()),
         *module.metadata,
-        f"{group} = distinct !{{}}",
+        *metadata,
     ]
     return "\n".join(parts) + "\n"
 

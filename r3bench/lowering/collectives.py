@@ -77,8 +77,8 @@ def result_type(intrinsic: str) -> str:
     return "i1" if ".red.or" in intrinsic else "i32"
 
 
-def result_lines(intrinsic: str, operands: list[str], name: str, group: str) -> Iterator[str]:
-    """Instructions that define ``name`` where the thread resumes."""
+def result_lines(intrinsic: str, operands: list[str], name: str, attached: str) -> Iterator[str]:
+    """Instructions that define ``name`` where the thread resumes; ``attached`` is what its loads carry."""
     if intrinsic in nvvm.BARRIERS:
         yield from _barrier_result(intrinsic, operand(operands[0]), name)
         return
@@ -86,12 +86,12 @@ def result_lines(intrinsic: str, operands: list[str], name: str, group: str) -> 
     simple = kind[2:].split(",")[0] if kind.startswith("{") else kind
     value = name if simple == kind else f"{name}.r3value"
     bits = "i32" if simple == "float" else simple
-    yield f"  {name}.r3raw = load i64, ptr %r3.at.result, !llvm.access.group {group}"
+    yield f"  {name}.r3raw = load i64, ptr %r3.at.result{attached}"
     yield f"  {value if simple != 'float' else name + '.r3bits'} = trunc i64 {name}.r3raw to {bits}"
     if simple == "float":
         yield f"  {value} = bitcast i32 {name}.r3bits to float"
     if simple != kind:
-        yield f"  {name}.r3word = load i32, ptr %r3.at.flag, !llvm.access.group {group}"
+        yield f"  {name}.r3word = load i32, ptr %r3.at.flag{attached}"
         yield f"  {name}.r3flag = trunc i32 {name}.r3word to i1"
         yield f"  {name}.r3pair = insertvalue {kind} poison, {simple} {value}, 0"
         yield f"  {name} = insertvalue {kind} {name}.r3pair, i1 {name}.r3flag, 1"
@@ -136,7 +136,7 @@ _SOURCES = {
 def completion(intrinsic: str, symbol: str) -> str:
     """The function that completes ``intrinsic`` for the lanes in ``%group``; pointers are at the warp's first lane."""
     body = "entry:\n" + "".join(f"  {line}\n" if not line.endswith(":") else f"{line}\n" for line in _body(intrinsic))
-    return f"define internal void {symbol}({_PARAMETERS}) nounwind {{\n{body}  ret void\n}}"
+    return f"define internal void {symbol}({_PARAMETERS}) nounwind minsize optsize {{\n{body}  ret void\n}}"
 
 
 def _body(intrinsic: str) -> Iterator[str]:

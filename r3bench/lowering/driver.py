@@ -1,823 +1,68 @@
-"""The code that runs a block: loops over threads between suspend points, warps and barriers; entry points of the object.
-
-Everything is text of LLVM IR. Where all threads of a block reach the same barrier, one loop over the threads runs each
-region in turn. Where they part, :func:`mixed` code runs warp by warp: lanes run until each waits or has ended, then
-collectives complete whose lanes have all arrived, then barriers. In reverse order everything runs the second way.
-"""
+"""Entry points of the object, and the fast way through a block: region after region while all its threads agree."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from r3bench.lowering import nvvm
-from r3bench.lowering.collectives import ACTIVE, BARRIER, completion
+from r3bench.lowering.cut import ASSERT, EXIT, Cut
 from r3bench.lowering.layout import Argument
-from r3bench.lowering.regions import ASSERT, EXIT, Step
+from r3bench.lowering.mixed import SMALL, mixed_functions
+from r3bench.lowering.regions import Region
+from r3bench.lowering.signature import AXES, Signature
 
 FRAME_ALIGN = 128
 CELLS_BYTES = 128
-OK, DEADLOCK, ASSERTED, TRAPPED = 0, 1, 2, 3
-_AXES = "xyz"
-_RANGES = {"tid": "range(i32 0, 1024)", "ntid": "range(i32 1, 1025)", "ctaid": "range(i32 0, 2147483647)",
-           "nctaid": "range(i32 1, -2147483648)"}  # fmt: skip
-_PLACES = [(f"%r3.{r}.{a}", "i32", _RANGES[r]) for r in ("ntid", "ctaid", "nctaid") for a in _AXES] + [
-    ("%r3.threads", "i32", "range(i32 1, 1025)"),
-    ("%r3.padded", "i64", ""),
-    ("%r3.shared", "ptr", ""),
-    ("%r3.shared.dynamic", "i32", ""),
-    ("%r3.shared.static", "i32", ""),
-    ("%r3.context", "ptr", ""),
-    ("%r3.cells", "ptr", ""),
-]
-_THREAD = [(f"%r3.tid.{a}", "i32", _RANGES["tid"]) for a in _AXES] + [("%r3.thread", "i32", "range(i32 0, 1024)")]
+_WHOLE = "i32 0, i32 %r3.ntid.x, i32 0, i32 %r3.ntid.y, i32 0, i32 %r3.ntid.z"
+_FAULT = f"""define internal i32 @r3.code(i32 %way) {SMALL} {{
+  %ended = icmp eq i32 %way, {EXIT}
+  %asserted = icmp eq i32 %way, {ASSERT}
+  %fault = select i1 %asserted, i32 2, i32 3
+  %code = select i1 %ended, i32 0, i32 %fault
+  ret i32 %code
+}}"""
+_DECLARED = """declare i32 @llvm.cttz.i32(i32, i1)
+declare i32 @llvm.ctlz.i32(i32, i1)
+declare i32 @llvm.smin.i32(i32, i32)
+declare i32 @llvm.smax.i32(i32, i32)
+declare i32 @llvm.umin.i32(i32, i32)
+declare i32 @llvm.umax.i32(i32, i32)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"""
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """What the step and the driver's functions are called with: places of block and grid, then the kernel's arguments.
-
-    ``kernel`` holds (name in the kernel, type, attributes); the driver's functions have names of their own for them.
-    """
-
-    kernel: tuple[tuple[str, str, str], ...]
-
-    def own(self) -> list[tuple[str, str, str]]:
-        return [(f"%r3.p{n}", kind, attributes) for n, (_, kind, attributes) in enumerate(self.kernel)]
-
-    @property
-    def parameters(self) -> str:
-        return ", ".join(f"{kind} {attributes} {name}" for name, kind, attributes in (*_PLACES, *self.own()))
-
-    @property
-    def arguments(self) -> str:
-        return ", ".join(f"{kind} {name}" for name, kind, _ in (*_PLACES, *self.own()))
-
-    def step_head(self) -> str:
-        named = ", ".join(
-            f"{kind} {attributes} {name}" for name, kind, attributes in (*_THREAD, *_PLACES, *self.kernel)
-        )
-        return f"define internal i32 @r3.step(i32 %r3.state, {named}) nounwind"
-
-    def step_call(self, state: str, place: Sequence[str], how: str) -> str:
-        thread = ", ".join(f"i32 {value}" for value in place)
-        return f"call i32 @r3.step(i32 {state}, {thread}, {self.arguments}) {how}"
+def write_driver(
+    cut: Cut, regions: Sequence[Region], signed: Signature, arguments: Sequence[Argument], static_bytes: int
+) -> str:
+    """All functions around the regions. ``static_bytes`` of shared memory come first in a frame."""
+    names = [suspend.intrinsic for suspend in cut.suspends]
+    parts = [_frame_bytes(cut, static_bytes), _run_block(cut, regions, signed, arguments, static_bytes)]
+    parts += [_FAULT, _box(regions, signed), _single(signed)]
+    if names:
+        parts += mixed_functions(cut, regions, signed)
+    return "\n".join([*parts, _DECLARED])
 
 
-def signature(arguments: Sequence[Argument], names: Sequence[str], attributes: Sequence[str]) -> Signature:
-    kinds = ["ptr" if argument.by_value else argument.type for argument in arguments]
-    return Signature(tuple(zip(names, kinds, attributes, strict=True)))
+# -- frame and arguments --------------------------------------------------------------------------------------------
 
 
-class Driver:
-    """Writes the functions around one kernel's step."""
-
-    def __init__(
-        self, step: Step, signed: Signature, arguments: Sequence[Argument], static_bytes: int, loop: int
-    ) -> None:
-        self.step, self.signed, self.arguments, self.static_bytes = step, signed, arguments, static_bytes
-        self.loop = loop
-        self.metadata: list[str] = []
-        self.intrinsics = [suspend.intrinsic for suspend in step.suspends]
-        self.warps = any(name in nvvm.COLLECTIVES for name in self.intrinsics)
-        self.named = "barrier" in step.context.sizes
-
-    def text(self, group: str) -> str:
-        """The whole driver; ``group`` is the access group of the step's independent accesses."""
-        self.group = group
-        parts = [self._frame_bytes(), self._run_block()]
-        if self.step.suspends:
-            parts += [self._operations(), self._enter(), self._mixed(), self._warp(), self._barrier()]
-        if self.warps:
-            parts += [self._settle(), *self._completions()]
-        if self._reduces() and not self.named:
-            parts.append(self._count())
-        declared = [
-            "declare i32 @llvm.cttz.i32(i32, i1)",
-            "declare i32 @llvm.ctlz.i32(i32, i1)",
-            "declare i32 @llvm.ctpop.i32(i32)",
-        ]
-        declared += [f"declare i32 @llvm.{name}.i32(i32, i32)" for name in ("smin", "smax", "umin", "umax")]
-        return "\n".join([*parts, *declared, *self.metadata])
-
-    def _reduces(self) -> bool:
-        return "predicate" in self.step.context.sizes
-
-    def _array(self, name: str, target: str) -> str:
-        """Instructions for the address of one of the context's arrays."""
-        offset = self.step.context.offsets[name]
-        return f"  {target}.o = mul i64 %r3.padded, {offset}\n  {target} = getelementptr i8, ptr %r3.context, i64 {target}.o\n"
-
-    # -- frame and entry ----------------------------------------------------------------------------------------
-
-    def _frame_bytes(self) -> str:
-        fixed = FRAME_ALIGN + self.static_bytes + CELLS_BYTES + FRAME_ALIGN
-        return f"""define i64 @r3_frame_bytes(ptr %launch) nounwind {{
+def _frame_bytes(cut: Cut, static_bytes: int) -> str:
+    """Shared memory, cells, contexts, and room to align each."""
+    return f"""define i64 @r3_frame_bytes(ptr %launch) nounwind {{
 {_launch_fields()}  %shared = zext i32 %r3.shared.dynamic to i64
-  %context = mul i64 %r3.padded, {self.step.context.bytes}
-  %sum = add i64 %shared, %context
-  %all = add i64 %sum, {fixed}
+  %contexts = mul i64 %r3.padded, {cut.context.bytes}
+  %sum = add i64 %shared, %contexts
+  %all = add i64 %sum, {static_bytes + CELLS_BYTES + 2 * FRAME_ALIGN}
   ret i64 %all
 }}"""
-
-    def _run_block(self) -> str:
-        parts = [
-            "define i32 @r3_run_block(ptr %args, ptr %launch, ptr %block, ptr %frame) nounwind {\nentry:\n",
-            _launch_fields(),
-            self._block_fields(),
-            self._kernel_arguments(),
-            "  %back = icmp ne i32 %r3.reverse, 0\n",
-        ]
-        if not self.step.suspends:
-            parts.append(self._plain())
-        elif self.warps or self.named:
-            parts.append(f"  %r = call i32 @r3.mixed({self.signed.arguments}, i1 %back, i1 true)\n  ret i32 %r\n")
-        else:
-            parts.append(self._regions())
-        return "".join([*parts, "}"])
-
-    def _block_fields(self) -> str:
-        lines = [f"  %b.{a} = getelementptr i32, ptr %block, i64 {n}\n  %r3.ctaid.{a} = load i32, ptr %b.{a}\n"
-                 for n, a in enumerate(_AXES)]  # fmt: skip
-        return (
-            "".join(lines)
-            + f"""  %f0 = ptrtoint ptr %frame to i64
-  %f1 = sub i64 0, %f0
-  %f2 = and i64 %f1, {FRAME_ALIGN - 1}
-  %r3.shared = getelementptr i8, ptr %frame, i64 %f2
-  %r3.shared.static = add i32 {self.static_bytes}, 0
-  %d0 = zext i32 %r3.shared.dynamic to i64
-  %d1 = add i64 %d0, {self.static_bytes + FRAME_ALIGN - 1}
-  %d2 = and i64 %d1, -{FRAME_ALIGN}
-  %r3.cells = getelementptr i8, ptr %r3.shared, i64 %d2
-  %r3.context = getelementptr i8, ptr %r3.cells, i64 {CELLS_BYTES}
-"""
-        )
-
-    def _kernel_arguments(self) -> str:
-        lines = []
-        for (name, kind, _), argument in zip(self.signed.own(), self.arguments, strict=True):
-            place = f"getelementptr i8, ptr %args, i64 {argument.offset}"
-            if argument.by_value:
-                lines.append(f"  {name} = {place}\n")
-            elif kind == "i1":
-                lines.append(f"  {name}.r3p = {place}\n  {name}.r3b = load i8, ptr {name}.r3p\n")
-                lines.append(f"  {name} = trunc i8 {name}.r3b to i1\n")
-            else:
-                lines.append(f"  {name}.r3p = {place}\n  {name} = load {kind}, ptr {name}.r3p\n")
-        return "".join(lines)
-
-    # -- loops over the threads of a block ----------------------------------------------------------------------
-
-    def _threads(self, prefix: str, before: str, body: str, parallel: bool) -> str:
-        """A loop over z, y, x in order around ``body``, which sees ``%<prefix>.x`` and so on and ``%<prefix>.t``."""
-        p = prefix
-        attached = f", !llvm.loop !{self._loop()}" if parallel else ""
-        return f"""  br label %{p}.zs
-{p}.zs:
-  %{p}.z = phi i32 [ 0, %{before} ], [ %{p}.z1, %{p}.ze ]
-  %{p}.zr = mul i32 %{p}.z, %r3.ntid.y
-  br label %{p}.ys
-{p}.ys:
-  %{p}.y = phi i32 [ 0, %{p}.zs ], [ %{p}.y1, %{p}.ye ]
-  %{p}.yr = add i32 %{p}.zr, %{p}.y
-  %{p}.row = mul i32 %{p}.yr, %r3.ntid.x
-  br label %{p}.xs
-{p}.xs:
-  %{p}.x = phi i32 [ 0, %{p}.ys ], [ %{p}.x1, %{p}.xs ]
-  %{p}.t = add i32 %{p}.row, %{p}.x
-{body}  %{p}.x1 = add nuw nsw i32 %{p}.x, 1
-  %{p}.xc = icmp ult i32 %{p}.x1, %r3.ntid.x
-  br i1 %{p}.xc, label %{p}.xs, label %{p}.ye{attached}
-{p}.ye:
-  %{p}.y1 = add nuw nsw i32 %{p}.y, 1
-  %{p}.yc = icmp ult i32 %{p}.y1, %r3.ntid.y
-  br i1 %{p}.yc, label %{p}.ys, label %{p}.ze
-{p}.ze:
-  %{p}.z1 = add nuw nsw i32 %{p}.z, 1
-  %{p}.zc = icmp ult i32 %{p}.z1, %r3.ntid.z
-  br i1 %{p}.zc, label %{p}.zs, label %{p}.end
-{p}.end:
-"""
-
-    def _loop(self) -> int:
-        """A new loop id whose accesses in the group are independent from one thread to the next."""
-        number = self.loop
-        self.loop += 2
-        self.metadata.append(f"!{number} = distinct !{{!{number}, !{number + 1}}}")
-        self.metadata.append(f'!{number + 1} = !{{!"llvm.loop.parallel_accesses", {self.group}}}')
-        return number
-
-    def _plain(self) -> str:
-        """No thread ever waits: one loop, forward inlined, in reverse through the step as a function."""
-        ends = self.step.exits[0]
-        fallible = ends != {EXIT}
-        keep = "  %{p}.w = load i32, ptr %worst\n  %{p}.v = call i32 @llvm.smin.i32(i32 %{p}.w, i32 %{p}.n)\n  store i32 %{p}.v, ptr %worst\n"
-        kept = keep if fallible else ""
-        forward = (
-            f"  %f.n = {self.signed.step_call('0', ['%f.x', '%f.y', '%f.z', '%f.t'], 'alwaysinline')}\n"
-            + kept.format(p="f")
-        )
-        mirrored = "".join(
-            f"  %b.n{a} = sub i32 %r3.ntid.{a}, 1\n  %b.m{a} = sub i32 %b.n{a}, %b.{a}b\n" for a in _AXES
-        )
-        place = ["%g.mx", "%g.my", "%g.mz", "%g.mt"]
-        mirrored = "".join(f"  %g.n{a} = sub i32 %r3.ntid.{a}, 1\n  %g.m{a} = sub i32 %g.n{a}, %g.{a}\n" for a in _AXES)
-        mirrored += "  %g.last = sub i32 %r3.threads, 1\n  %g.mt = sub i32 %g.last, %g.t\n"
-        backward = mirrored + f"  %g.n = {self.signed.step_call('0', place, 'noinline')}\n" + kept.format(p="g")
-        end = "  %{p}.r = load i32, ptr %worst\n  %{p}.c = sub i32 0, %{p}.r\n  %{p}.k = icmp eq i32 %{p}.c, 1\n"
-        end += "  %{p}.s = select i1 %{p}.k, i32 0, i32 %{p}.c\n  ret i32 %{p}.s\n"
-        result = end if fallible else "  ret i32 0\n"
-        return (
-            f"  %worst = alloca i32\n  store i32 {EXIT}, ptr %worst\n  br i1 %back, label %backward, label %forward\nforward:\n"
-            + self._threads("f", "forward", forward, self.step.parallel)
-            + result.format(p="fe")
-            + "backward:\n"
-            + self._threads("g", "backward", backward, False)
-            + result.format(p="ge")
-        )
-
-    def _regions(self) -> str:
-        """One loop per region while all threads agree; as soon as they do not, the mixed code takes over."""
-        parts = [
-            "  %both = alloca i32\n  %either = alloca i32\n  br i1 %back, label %mixed.start, label %region.0\n",
-            f"mixed.start:\n  %ms = call i32 @r3.mixed({self.signed.arguments}, i1 %back, i1 true)\n  ret i32 %ms\n",
-            f"mixed.go:\n  %mg = call i32 @r3.mixed({self.signed.arguments}, i1 false, i1 false)\n  ret i32 %mg\n",
-            "ended:\n  ret i32 0\n",
-        ]
-        parts += [self._region(state, sorted(ends)) for state, ends in enumerate(self.step.exits)]
-        return "".join(parts)
-
-    def _region(self, state: int, ends: Sequence[int]) -> str:
-        p = f"r{state}"
-        body = f"  %{p}.n = {self.signed.step_call(str(state), [f'%{p}.{a}' for a in 'xyzt'], 'alwaysinline')}\n"
-        head = f"region.{state}:\n" + self._before(state)
-        if len(ends) == 1 and ends[0] >= EXIT:
-            label = "ended" if ends[0] == EXIT else f"region.{ends[0]}"
-            return head + self._threads(p, self._entry(state), body, self.step.parallel) + f"  br label %{label}\n"
-        head += self._array("state", f"%{p}.states") + "  store i32 -1, ptr %both\n  store i32 0, ptr %either\n"
-        body += f"""  %{p}.sp = getelementptr i32, ptr %{p}.states, i32 %{p}.t
-  store i32 %{p}.n, ptr %{p}.sp, !llvm.access.group {self.group}
-  %{p}.b0 = load i32, ptr %both
-  %{p}.b1 = and i32 %{p}.b0, %{p}.n
-  store i32 %{p}.b1, ptr %both
-  %{p}.e0 = load i32, ptr %either
-  %{p}.e1 = or i32 %{p}.e0, %{p}.n
-  store i32 %{p}.e1, ptr %either
-"""
-        cases = " ".join(
-            f"i32 {end}, label %{'ended' if end == EXIT else f'region.{end}'}" for end in ends if end >= EXIT
-        )
-        return (
-            head
-            + self._threads(p, self._entry(state), body, self.step.parallel)
-            + f"""  %{p}.all = load i32, ptr %both
-  %{p}.any = load i32, ptr %either
-  %{p}.same = icmp eq i32 %{p}.all, %{p}.any
-  br i1 %{p}.same, label %{p}.agree, label %mixed.go
-{p}.agree:
-  switch i32 %{p}.all, label %mixed.go [ {cases} ]
-"""
-        )
-
-    def _entry(self, state: int) -> str:
-        return f"region.{state}"
-
-    def _before(self, state: int) -> str:
-        """A reduction's cells are filled when all threads have arrived, before any goes on."""
-        if state == 0 or ".red." not in self.intrinsics[state - 1]:
-            return ""
-        return f"  call void @r3.count({self.signed.arguments}, i1 true)\n"
-
-    # -- threads that part --------------------------------------------------------------------------------------
-
-    def _operations(self) -> str:
-        """For each state, the number of the operation the thread waits in: equal for equal intrinsics."""
-        self.numbers = {
-            name: n
-            for n, name in enumerate(sorted({*self.intrinsics} & nvvm.COLLECTIVES - {"@llvm.nvvm.activemask"}), 2)
-        }
-        codes = [BARRIER, *(self._number(name) for name in self.intrinsics)]
-        values = ", ".join(f"i8 {code}" for code in codes)
-        return f"@r3.operations = internal constant [{len(codes)} x i8] [{values}]"
-
-    def _number(self, intrinsic: str) -> int:
-        if intrinsic in nvvm.BARRIERS:
-            return BARRIER
-        return self.numbers.get(intrinsic, ACTIVE)
-
-    def _enter(self) -> str:
-        """Fill in who is alive and ready; the lowest state tells of a fault (then the result is its code)."""
-        return f"""define internal i32 @r3.enter({self.signed.parameters}, i1 %fresh) noinline nounwind {{
-entry:
-{self._array("state", "%state")}{self._array("warps", "%alive")}  %half = lshr i64 %r3.padded, 3
-  %ready = getelementptr i8, ptr %alive, i64 %half
-  %n = zext i32 %r3.threads to i64
-  br label %thread
-thread:
-  %t = phi i64 [ 0, %entry ], [ %t1, %next ]
-  %mask = phi i32 [ 0, %entry ], [ %kept, %next ]
-  %low = phi i32 [ 0, %entry ], [ %least, %next ]
-  %p = getelementptr i32, ptr %state, i64 %t
-  %there = icmp ult i64 %t, %n
-  br i1 %there, label %inside, label %outside
-inside:
-  br i1 %fresh, label %start, label %old
-start:
-  store i32 0, ptr %p
-  br label %known
-old:
-  %was = load i32, ptr %p
-  br label %known
-outside:
-  store i32 {EXIT}, ptr %p
-  br label %known
-known:
-  %s = phi i32 [ 0, %start ], [ %was, %old ], [ {EXIT}, %outside ]
-  %least = call i32 @llvm.smin.i32(i32 %low, i32 %s)
-  %lives = icmp sge i32 %s, 0
-  %one = zext i1 %lives to i32
-  %t32 = trunc i64 %t to i32
-  %lane = and i32 %t32, 31
-  %bit = shl i32 %one, %lane
-  %new = or i32 %mask, %bit
-  %last = icmp eq i32 %lane, 31
-  br i1 %last, label %warp, label %next
-warp:
-  %w = lshr i64 %t, 5
-  %ap = getelementptr i32, ptr %alive, i64 %w
-  %rp = getelementptr i32, ptr %ready, i64 %w
-  store i32 %new, ptr %ap
-  %can = select i1 %fresh, i32 %new, i32 0
-  store i32 %can, ptr %rp
-  br label %next
-next:
-  %kept = phi i32 [ %new, %known ], [ 0, %warp ]
-  %t1 = add i64 %t, 1
-  %more = icmp ult i64 %t1, %r3.padded
-  br i1 %more, label %thread, label %done
-done:
-  %fault = sub i32 0, %least
-  %is = icmp sgt i32 %fault, 1
-  %code = select i1 %is, i32 %fault, i32 0
-  ret i32 %code
-}}"""
-
-    def _mixed(self) -> str:
-        """Rounds of warps until no thread is left, or until none can go on."""
-        args = self.signed.arguments
-        return f"""define internal i32 @r3.mixed({self.signed.parameters}, i1 %back, i1 %fresh) noinline nounwind {{
-entry:
-  %fault = call i32 @r3.enter({args}, i1 %fresh)
-  %failed = icmp ne i32 %fault, 0
-  %padded32 = trunc i64 %r3.padded to i32
-  %count = lshr i32 %padded32, 5
-  %top = sub i32 %count, 1
-  br i1 %failed, label %stop, label %first
-first:
-  br i1 %fresh, label %round, label %meet
-stop:
-  ret i32 %fault
-round:
-  br label %warp
-warp:
-  %i = phi i32 [ 0, %round ], [ %i1, %next ]
-  %mirror = sub i32 %top, %i
-  %w = select i1 %back, i32 %mirror, i32 %i
-  %code = call i32 @r3.warp({args}, i32 %w, i1 %back)
-  %bad = icmp ne i32 %code, 0
-  br i1 %bad, label %broken, label %next
-broken:
-  ret i32 %code
-next:
-  %i1 = add i32 %i, 1
-  %more = icmp ult i32 %i1, %count
-  br i1 %more, label %warp, label %meet
-meet:
-  %met = call i32 @r3.barrier({args})
-  switch i32 %met, label %round [
-    i32 0, label %ended
-    i32 1, label %dead
-  ]
-ended:
-  ret i32 {OK}
-dead:
-  ret i32 {DEADLOCK}
-}}"""
-
-    def _warp(self) -> str:
-        """Run a warp's ready lanes, complete collectives, and again, until every lane waits for other warps or ended."""
-        place = ["%x", "%y", "%z", "%t"]
-        return f"""define internal i32 @r3.warp({self.signed.parameters}, i32 %w, i1 %back) noinline nounwind {{
-entry:
-{self._array("state", "%state")}{self._array("warps", "%alive")}  %half = lshr i64 %r3.padded, 3
-  %ready = getelementptr i8, ptr %alive, i64 %half
-  %ap = getelementptr i32, ptr %alive, i32 %w
-  %rp = getelementptr i32, ptr %ready, i32 %w
-  %base = shl i32 %w, 5
-  br label %again
-again:
-  %can = load i32, ptr %rp
-  store i32 0, ptr %rp
-  %idle = icmp eq i32 %can, 0
-  br i1 %idle, label %settle, label %lane
-lane:
-  %left = phi i32 [ %can, %again ], [ %rest, %next ]
-  %up = call i32 @llvm.cttz.i32(i32 %left, i1 true)
-  %zeros = call i32 @llvm.ctlz.i32(i32 %left, i1 true)
-  %down = sub i32 31, %zeros
-  %l = select i1 %back, i32 %down, i32 %up
-  %bit = shl i32 1, %l
-  %others = xor i32 %bit, -1
-  %rest = and i32 %left, %others
-  %t = add i32 %base, %l
-  %sp = getelementptr i32, ptr %state, i32 %t
-  %s = load i32, ptr %sp
-  %q = udiv i32 %t, %r3.ntid.x
-  %qx = mul i32 %q, %r3.ntid.x
-  %x = sub i32 %t, %qx
-  %z = udiv i32 %q, %r3.ntid.y
-  %zy = mul i32 %z, %r3.ntid.y
-  %y = sub i32 %q, %zy
-  %n = {self.signed.step_call("%s", place, "noinline")}
-  store i32 %n, ptr %sp
-  %waits = icmp sge i32 %n, 0
-  br i1 %waits, label %next, label %ends
-ends:
-  %living = load i32, ptr %ap
-  %fewer = and i32 %living, %others
-  store i32 %fewer, ptr %ap
-  %faulty = icmp ne i32 %n, {EXIT}
-  br i1 %faulty, label %fault, label %next
-fault:
-  %code = sub i32 0, %n
-  ret i32 %code
-next:
-  %more = icmp ne i32 %rest, 0
-  br i1 %more, label %lane, label %settle
-settle:
-{self._settle_call()}}}"""
-
-    def _settle_call(self) -> str:
-        if not self.warps:
-            return "  ret i32 0\n"
-        return f"""  %freed = call i64 @r3.settle({self.signed.arguments}, i32 %w)
-  %wrong = icmp slt i64 %freed, 0
-  br i1 %wrong, label %lost, label %fine
-lost:
-  ret i32 {DEADLOCK}
-fine:
-  %now = trunc i64 %freed to i32
-  store i32 %now, ptr %rp
-  %stuck = icmp eq i32 %now, 0
-  br i1 %stuck, label %out, label %again
-out:
-  ret i32 0
-"""
-
-    def _settle(self) -> str:
-        """Complete every collective whose lanes have all arrived; lanes set free, -1 where a mask misses its caller.
-
-        When none completes, lanes at the same activemask are what is active there.
-        """
-        names = ("mask", "value", "lane", "clamp", "result", "flag")
-        arrays = "".join(self._array(name, f"%{name}.all") for name in names)
-        bytes_of = {"value": 3, "result": 3}
-        at = "".join(
-            f"  %{name}.s = shl i64 %base64, {bytes_of.get(name, 2)}\n  %{name} = getelementptr i8, ptr %{name}.all, i64 %{name}.s\n"
-            for name in names
-        )
-        return f"""define internal i64 @r3.settle({self.signed.parameters}, i32 %w) noinline nounwind {{
-entry:
-{self._array("state", "%state.all")}{self._array("warps", "%alive")}{arrays}  %ap = getelementptr i32, ptr %alive, i32 %w
-  %living = load i32, ptr %ap
-  %base = shl i32 %w, 5
-  %base64 = zext i32 %base to i64
-  %state = getelementptr i32, ptr %state.all, i64 %base64
-{at}  %empty = icmp eq i32 %living, 0
-  br i1 %empty, label %nothing, label %look
-nothing:
-  ret i64 0
-look:
-  %left = phi i32 [ %living, %entry ], [ %rest, %next ]
-  %free = phi i32 [ 0, %entry ], [ %freed, %next ]
-  %i = call i32 @llvm.cttz.i32(i32 %left, i1 true)
-  %bit = shl i32 1, %i
-  %others = xor i32 %bit, -1
-  %sp = getelementptr i32, ptr %state, i32 %i
-  %s = load i32, ptr %sp
-  %op = getelementptr i8, ptr @r3.operations, i32 %s
-  %o = load i8, ptr %op
-  %waits = icmp ule i8 %o, {ACTIVE}
-  br i1 %waits, label %pass, label %check
-pass:
-  %skip = and i32 %left, %others
-  br label %next
-check:
-  %mp = getelementptr i32, ptr %mask, i32 %i
-  %m = load i32, ptr %mp
-  %own = and i32 %m, %bit
-  %misses = icmp eq i32 %own, 0
-  br i1 %misses, label %wrong, label %members
-wrong:
-  ret i64 -1
-members:
-  %group = and i32 %m, %living
-  br label %member
-member:
-  %mleft = phi i32 [ %group, %members ], [ %mrest, %same ]
-  %j = call i32 @llvm.cttz.i32(i32 %mleft, i1 true)
-  %mless = sub i32 %mleft, 1
-  %mrest = and i32 %mleft, %mless
-  %jsp = getelementptr i32, ptr %state, i32 %j
-  %js = load i32, ptr %jsp
-  %jop = getelementptr i8, ptr @r3.operations, i32 %js
-  %jo = load i8, ptr %jop
-  %eq = icmp eq i8 %jo, %o
-  br i1 %eq, label %alike, label %pass
-alike:
-  %jmp = getelementptr i32, ptr %mask, i32 %j
-  %jm = load i32, ptr %jmp
-  %meq = icmp eq i32 %jm, %m
-  br i1 %meq, label %same, label %pass
-same:
-  %more = icmp ne i32 %mrest, 0
-  br i1 %more, label %member, label %complete
-complete:
-{self._dispatch()}completed:
-  %done = xor i32 %group, -1
-  %after = and i32 %left, %done
-  br label %next
-next:
-  %rest = phi i32 [ %skip, %pass ], [ %after, %completed ]
-  %gain = phi i32 [ 0, %pass ], [ %group, %completed ]
-  %freed = or i32 %free, %gain
-  %again = icmp ne i32 %rest, 0
-  br i1 %again, label %look, label %looked
-looked:
-  %some = icmp ne i32 %freed, 0
-  br i1 %some, label %give, label %active
-give:
-  %given = zext i32 %freed to i64
-  ret i64 %given
-active:
-  %aleft = phi i32 [ %living, %looked ], [ %arest, %other ]
-  %ai = call i32 @llvm.cttz.i32(i32 %aleft, i1 true)
-  %aless = sub i32 %aleft, 1
-  %arest = and i32 %aleft, %aless
-  %asp = getelementptr i32, ptr %state, i32 %ai
-  %as = load i32, ptr %asp
-  %aop = getelementptr i8, ptr @r3.operations, i32 %as
-  %ao = load i8, ptr %aop
-  %is = icmp eq i8 %ao, {ACTIVE}
-  br i1 %is, label %gather, label %other
-other:
-  %amore = icmp ne i32 %arest, 0
-  br i1 %amore, label %active, label %nothing
-gather:
-  %gi = phi i32 [ 0, %active ], [ %gi1, %gather ]
-  %gm = phi i32 [ 0, %active ], [ %gm1, %gather ]
-  %gsp = getelementptr i32, ptr %state, i32 %gi
-  %gs = load i32, ptr %gsp
-  %geq = icmp eq i32 %gs, %as
-  %gone = zext i1 %geq to i32
-  %gbit = shl i32 %gone, %gi
-  %gm1 = or i32 %gm, %gbit
-  %gi1 = add i32 %gi, 1
-  %gmore = icmp ult i32 %gi1, 32
-  br i1 %gmore, label %gather, label %tell
-tell:
-  %ti = phi i32 [ 0, %gather ], [ %ti1, %told ]
-  %tb = shl i32 1, %ti
-  %tm = and i32 %tb, %gm1
-  %tin = icmp ne i32 %tm, 0
-  br i1 %tin, label %say, label %told
-say:
-  %tp = getelementptr i64, ptr %result, i32 %ti
-  %tv = zext i32 %gm1 to i64
-  store i64 %tv, ptr %tp
-  br label %told
-told:
-  %ti1 = add i32 %ti, 1
-  %tmore = icmp ult i32 %ti1, 32
-  br i1 %tmore, label %tell, label %all
-all:
-  %av = zext i32 %gm1 to i64
-  ret i64 %av
-}}"""
-
-    def _dispatch(self) -> str:
-        cases = " ".join(f"i8 {n}, label %do.{n}" for n in self.numbers.values())
-        arguments = "i32 %group, ptr %value, ptr %lane, ptr %clamp, ptr %result, ptr %flag"
-        calls = "".join(
-            f"do.{n}:\n  call void @r3.complete.{n}({arguments})\n  br label %completed\n"
-            for n in self.numbers.values()
-        )
-        return f"  switch i8 %o, label %completed [ {cases} ]\n{calls}"
-
-    def _completions(self) -> Iterator[str]:
-        for name, number in self.numbers.items():
-            yield completion(name, f"@r3.complete.{number}")
-
-    # -- barriers -----------------------------------------------------------------------------------------------
-
-    def _barrier(self) -> str:
-        """2: a barrier completed and its threads are ready; 0: no thread is left; 1: some wait for what never comes."""
-        return self._named_barrier() if self.named else self._block_barrier()
-
-    def _block_barrier(self) -> str:
-        count = f"  call void @r3.count({self.signed.arguments}, i1 false)\n" if self._reduces() else ""
-        return f"""define internal i32 @r3.barrier({self.signed.parameters}) noinline nounwind {{
-entry:
-{self._array("state", "%state")}{self._array("warps", "%alive")}  %half = lshr i64 %r3.padded, 3
-  %ready = getelementptr i8, ptr %alive, i64 %half
-  br label %thread
-thread:
-  %t = phi i64 [ 0, %entry ], [ %t1, %next ]
-  %found = phi i1 [ false, %entry ], [ %any, %next ]
-  %p = getelementptr i32, ptr %state, i64 %t
-  %s = load i32, ptr %p
-  %lives = icmp sge i32 %s, 0
-  %any = or i1 %found, %lives
-  br i1 %lives, label %where, label %next
-where:
-  %op = getelementptr i8, ptr @r3.operations, i32 %s
-  %o = load i8, ptr %op
-  %here = icmp eq i8 %o, {BARRIER}
-  br i1 %here, label %next, label %dead
-dead:
-  ret i32 1
-next:
-  %t1 = add i64 %t, 1
-  %more = icmp ult i64 %t1, %r3.padded
-  br i1 %more, label %thread, label %all
-all:
-  br i1 %any, label %release, label %ended
-ended:
-  ret i32 0
-release:
-{count}  call void @llvm.memcpy.p0.p0.i64(ptr %ready, ptr %alive, i64 %half, i1 false)
-  ret i32 2
-}}
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"""
-
-    def _count(self) -> str:
-        """How many predicates of the threads that wait at the block's barrier are true, and how many threads wait."""
-        return f"""define internal void @r3.count({self.signed.parameters}, i1 %all) noinline nounwind {{
-entry:
-{self._array("predicate", "%predicate")}{self._array("state", "%state")}  %n = zext i32 %r3.threads to i64
-  %second = getelementptr i32, ptr %r3.cells, i64 1
-  br label %thread
-thread:
-  %t = phi i64 [ 0, %entry ], [ %t1, %next ]
-  %true = phi i32 [ 0, %entry ], [ %true1, %next ]
-  %here = phi i32 [ 0, %entry ], [ %here1, %next ]
-  br i1 %all, label %counts, label %alive
-alive:
-  %sp = getelementptr i32, ptr %state, i64 %t
-  %s = load i32, ptr %sp
-  %lives = icmp sge i32 %s, 0
-  br i1 %lives, label %counts, label %next
-counts:
-  %p = getelementptr i32, ptr %predicate, i64 %t
-  %v = load i32, ptr %p
-  br label %next
-next:
-  %one = phi i32 [ 0, %alive ], [ 1, %counts ]
-  %add = phi i32 [ 0, %alive ], [ %v, %counts ]
-  %true1 = add i32 %true, %add
-  %here1 = add i32 %here, %one
-  %t1 = add i64 %t, 1
-  %more = icmp ult i64 %t1, %n
-  br i1 %more, label %thread, label %done
-done:
-  store i32 %true1, ptr %r3.cells
-  store i32 %here1, ptr %second
-  ret void
-}}"""
-
-    def _named_barrier(self) -> str:
-        """Barriers by number: one completes when as many threads wait as it asks for (0: all that live)."""
-        predicate = "  %true = load i32, ptr %pp\n" if self._reduces() else "  %true = add i32 0, 0\n"
-        array = self._array("predicate", "%predicate") if self._reduces() else ""
-        address = "  %pp = getelementptr i32, ptr %predicate, i64 %t\n" if self._reduces() else ""
-        return f"""define internal i32 @r3.barrier({self.signed.parameters}) noinline nounwind {{
-entry:
-  %waiting = alloca [16 x i32], align 16
-  %needed = alloca [16 x i32], align 16
-  call void @llvm.memset.p0.i64(ptr %waiting, i8 0, i64 64, i1 false)
-  call void @llvm.memset.p0.i64(ptr %needed, i8 0, i64 64, i1 false)
-  call void @llvm.memset.p0.i64(ptr %r3.cells, i8 0, i64 {CELLS_BYTES}, i1 false)
-{self._array("state", "%state")}{self._array("warps", "%alive")}{self._array("barrier", "%barrier")}{self._array("count", "%count")}{array}  %half = lshr i64 %r3.padded, 3
-  %ready = getelementptr i8, ptr %alive, i64 %half
-  br label %thread
-thread:
-  %t = phi i64 [ 0, %entry ], [ %t1, %next ]
-  %living = phi i32 [ 0, %entry ], [ %living1, %next ]
-  %p = getelementptr i32, ptr %state, i64 %t
-  %s = load i32, ptr %p
-  %lives = icmp sge i32 %s, 0
-  br i1 %lives, label %look, label %next
-look:
-  %op = getelementptr i8, ptr @r3.operations, i32 %s
-  %o = load i8, ptr %op
-  %at = icmp eq i8 %o, {BARRIER}
-  br i1 %at, label %here, label %next
-here:
-  %bp = getelementptr i32, ptr %barrier, i64 %t
-  %wide = load i32, ptr %bp
-  %id = and i32 %wide, 15
-  %wp = getelementptr i32, ptr %waiting, i32 %id
-  %w0 = load i32, ptr %wp
-  %w1 = add i32 %w0, 1
-  store i32 %w1, ptr %wp
-  %cp = getelementptr i32, ptr %count, i64 %t
-  %c = load i32, ptr %cp
-  %np = getelementptr i32, ptr %needed, i32 %id
-  %n0 = load i32, ptr %np
-  %n1 = call i32 @llvm.umax.i32(i32 %n0, i32 %c)
-  store i32 %n1, ptr %np
-{address}{predicate}  %cell = getelementptr [2 x i32], ptr %r3.cells, i32 %id
-  %k0 = load i32, ptr %cell
-  %k1 = add i32 %k0, %true
-  store i32 %k1, ptr %cell
-  %cell2 = getelementptr i32, ptr %cell, i32 1
-  store i32 %w1, ptr %cell2
-  br label %next
-next:
-  %one = phi i32 [ 0, %thread ], [ 1, %look ], [ 1, %here ]
-  %living1 = add i32 %living, %one
-  %t1 = add i64 %t, 1
-  %more = icmp ult i64 %t1, %r3.padded
-  br i1 %more, label %thread, label %counted
-counted:
-  %none = icmp eq i32 %living1, 0
-  br i1 %none, label %ended, label %barriers
-ended:
-  ret i32 0
-barriers:
-  %i = phi i32 [ 0, %counted ], [ %i1, %barriers ]
-  %done = phi i32 [ 0, %counted ], [ %done1, %barriers ]
-  %iwp = getelementptr i32, ptr %waiting, i32 %i
-  %iw = load i32, ptr %iwp
-  %inp = getelementptr i32, ptr %needed, i32 %i
-  %in = load i32, ptr %inp
-  %whole = icmp eq i32 %in, 0
-  %want = select i1 %whole, i32 %living1, i32 %in
-  %met = icmp uge i32 %iw, %want
-  %bit = zext i1 %met to i32
-  %placed = shl i32 %bit, %i
-  %done1 = or i32 %done, %placed
-  %i1 = add i32 %i, 1
-  %imore = icmp ult i32 %i1, 16
-  br i1 %imore, label %barriers, label %judge
-judge:
-  %dead = icmp eq i32 %done1, 0
-  br i1 %dead, label %stuck, label %free
-stuck:
-  ret i32 1
-free:
-  %u = phi i64 [ 0, %judge ], [ %u1, %onward ]
-  %fp = getelementptr i32, ptr %state, i64 %u
-  %fs = load i32, ptr %fp
-  %fl = icmp sge i32 %fs, 0
-  br i1 %fl, label %might, label %onward
-might:
-  %fop = getelementptr i8, ptr @r3.operations, i32 %fs
-  %fo = load i8, ptr %fop
-  %fat = icmp eq i8 %fo, {BARRIER}
-  br i1 %fat, label %which, label %onward
-which:
-  %fbp = getelementptr i32, ptr %barrier, i64 %u
-  %fid = load i32, ptr %fbp
-  %fid4 = and i32 %fid, 15
-  %shifted = lshr i32 %done1, %fid4
-  %fbit = and i32 %shifted, 1
-  %u32 = trunc i64 %u to i32
-  %lane = and i32 %u32, 31
-  %set = shl i32 %fbit, %lane
-  %warp = lshr i64 %u, 5
-  %rp = getelementptr i32, ptr %ready, i64 %warp
-  %r0 = load i32, ptr %rp
-  %r1 = or i32 %r0, %set
-  store i32 %r1, ptr %rp
-  br label %onward
-onward:
-  %u1 = add i64 %u, 1
-  %umore = icmp ult i64 %u1, %r3.padded
-  br i1 %umore, label %free, label %released
-released:
-  ret i32 2
-}}
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"""
 
 
 def _launch_fields() -> str:
     lines = []
     for first, register in ((0, "nctaid"), (3, "ntid")):
-        for n, a in enumerate(_AXES):
-            lines.append(f"  %l.{register}.{a} = getelementptr i32, ptr %launch, i64 {first + n}\n")
-            lines.append(f"  %r3.{register}.{a} = load i32, ptr %l.{register}.{a}\n")
+        for n, axis in enumerate(AXES):
+            lines.append(f"  %l.{register}.{axis} = getelementptr i32, ptr %launch, i64 {first + n}\n")
+            lines.append(f"  %r3.{register}.{axis} = load i32, ptr %l.{register}.{axis}\n")
     for n, name in ((6, "shared.dynamic"), (7, "reverse")):
         lines.append(f"  %l.{name} = getelementptr i32, ptr %launch, i64 {n}\n  %r3.{name} = load i32, ptr %l.{name}\n")
     return (
@@ -829,3 +74,163 @@ def _launch_fields() -> str:
   %r3.padded = zext i32 %t.whole to i64
 """
     )
+
+
+def _block_fields(static_bytes: int) -> str:
+    lines = [
+        f"  %b.{axis} = getelementptr i32, ptr %block, i64 {n}\n  %r3.ctaid.{axis} = load i32, ptr %b.{axis}\n"
+        for n, axis in enumerate(AXES)
+    ]
+    return (
+        "".join(lines)
+        + f"""  %f.address = ptrtoint ptr %frame to i64
+  %f.back = sub i64 0, %f.address
+  %f.skip = and i64 %f.back, {FRAME_ALIGN - 1}
+  %r3.shared = getelementptr i8, ptr %frame, i64 %f.skip
+  %r3.shared.static = add i32 {static_bytes}, 0
+  %f.dynamic = zext i32 %r3.shared.dynamic to i64
+  %f.up = add i64 %f.dynamic, {static_bytes + FRAME_ALIGN - 1}
+  %f.cells = and i64 %f.up, -{FRAME_ALIGN}
+  %r3.cells = getelementptr i8, ptr %r3.shared, i64 %f.cells
+  %r3.context = getelementptr i8, ptr %r3.cells, i64 {CELLS_BYTES}
+"""
+    )
+
+
+def _kernel_arguments(signed: Signature, arguments: Sequence[Argument]) -> str:
+    lines = []
+    for (name, kind, _), argument in zip(signed.own(), arguments, strict=True):
+        place = f"getelementptr i8, ptr %args, i64 {argument.offset}"
+        if argument.by_value:
+            lines.append(f"  {name} = {place}\n")
+        elif kind == "i1":
+            lines.append(f"  {name}.p = {place}\n  {name}.b = load i8, ptr {name}.p\n")
+            lines.append(f"  {name} = trunc i8 {name}.b to i1\n")
+        else:
+            lines.append(f"  {name}.p = {place}\n  {name} = load {kind}, ptr {name}.p\n")
+    return "".join(lines)
+
+
+# -- running a block ------------------------------------------------------------------------------------------------
+
+
+def _run_block(
+    cut: Cut, regions: Sequence[Region], signed: Signature, arguments: Sequence[Argument], static_bytes: int
+) -> str:
+    names = [suspend.intrinsic for suspend in cut.suspends]
+    if not names:
+        body = _independent(signed)
+    elif any(name in nvvm.COLLECTIVES for name in names) or "barrier" in cut.context.sizes:
+        body = f"  %code = call i32 @r3.mixed({signed.arguments}, i1 %back, i1 true)\n  ret i32 %code\n"
+    else:
+        body = _together(cut, regions, signed)
+    return f"""define i32 @r3_run_block(ptr %args, ptr %launch, ptr %block, ptr %frame) nounwind {{
+entry:
+{_launch_fields()}{_block_fields(static_bytes)}{_kernel_arguments(signed, arguments)}  %back = icmp ne i32 %r3.reverse, 0
+{body}}}"""
+
+
+def _independent(signed: Signature) -> str:
+    """No thread ever waits: all of them in one loop, or one by one from the last to the first."""
+    return f"""  br i1 %back, label %last, label %whole
+whole:
+  %ways = call i64 @r3.region.0({signed.arguments}, {_WHOLE})
+  %all = trunc i64 %ways to i32
+  %code = call i32 @r3.code(i32 %all)
+  ret i32 %code
+last:
+  %t = phi i32 [ %r3.threads, %entry ], [ %t1, %last ]
+  %worst = phi i32 [ {EXIT}, %entry ], [ %worse, %last ]
+  %t1 = sub i32 %t, 1
+  %way = call i32 @r3.single({signed.arguments}, i32 0, i32 %t1)
+  %worse = and i32 %worst, %way
+  %more = icmp ne i32 %t1, 0
+  br i1 %more, label %last, label %done
+done:
+  %result = call i32 @r3.code(i32 %worse)
+  ret i32 %result
+"""
+
+
+def _together(cut: Cut, regions: Sequence[Region], signed: Signature) -> str:
+    """Region after region for the whole block; as soon as its threads part, the mixed functions take over."""
+    start = f"""  br i1 %back, label %apart, label %region.0
+apart:
+  %fresh = phi i1 [ true, %entry ], {", ".join(f"[ false, %{label} ]" for label in _partings(regions))}
+  %code = call i32 @r3.mixed({signed.arguments}, i1 %back, i1 %fresh)
+  ret i32 %code
+ended:
+  ret i32 0
+"""
+    if not _partings(regions):
+        start = start.replace("[ true, %entry ], ", "[ true, %entry ]")
+    return start + "".join(_region_call(cut, region, signed) for region in regions)
+
+
+def _partings(regions: Sequence[Region]) -> list[str]:
+    """Labels from which threads can go on apart."""
+    found = []
+    for region in regions:
+        if not _one_way(region):
+            found += [f"region.{region.state}", f"agree.{region.state}"]
+    return found
+
+
+def _one_way(region: Region) -> bool:
+    return len(region.exits) == 1 and region.exits[0] >= EXIT
+
+
+def _region_call(cut: Cut, region: Region, signed: Signature) -> str:
+    k = region.state
+    reduction = k > 0 and ".red." in cut.suspends[k - 1].intrinsic
+    count = f"  call void @r3.count({signed.arguments}, i1 true)\n" if reduction else ""
+    call = f"region.{k}:\n{count}  %ways.{k} = call i64 @r3.region.{k}({signed.arguments}, {_WHOLE})\n"
+    if _one_way(region):
+        return f"{call}  br label %{_target(region.exits[0])}\n"
+    if not region.exits:
+        return f"{call}  unreachable\n"
+    cases = " ".join(f"i32 {way}, label %{_target(way)}" for way in region.exits if way >= EXIT)
+    return f"""{call}  %all.{k} = trunc i64 %ways.{k} to i32
+  %upper.{k} = lshr i64 %ways.{k}, 32
+  %any.{k} = trunc i64 %upper.{k} to i32
+  %same.{k} = icmp eq i32 %all.{k}, %any.{k}
+  br i1 %same.{k}, label %agree.{k}, label %apart
+agree.{k}:
+  switch i32 %all.{k}, label %apart [ {cases} ]
+"""
+
+
+def _target(way: int) -> str:
+    return "ended" if way == EXIT else f"region.{way}"
+
+
+# -- one thread, one box of threads ---------------------------------------------------------------------------------
+
+
+def _box(regions: Sequence[Region], signed: Signature) -> str:
+    """Run a box of threads from a state that is not known beforehand."""
+    box = "i32 %a, i32 %b, i32 %c, i32 %d, i32 %e, i32 %f"
+    cases = " ".join(f"i32 {region.state}, label %from.{region.state}" for region in regions[1:])
+    calls = "".join(
+        f"from.{n}:\n  %r.{n} = call i64 @r3.region.{n}({signed.arguments}, {box})\n  ret i64 %r.{n}\n" for n in range(len(regions))
+    )
+    head = f"define internal i64 @r3.box({signed.parameters}, i32 %state, {box}) {SMALL} {{\n"
+    return f"{head}  switch i32 %state, label %from.0 [ {cases} ]\n{calls}}}"
+
+
+def _single(signed: Signature) -> str:
+    """Run one thread, by its linear index; the result is where it went."""
+    return f"""define internal i32 @r3.single({signed.parameters}, i32 %state, i32 %t) {SMALL} {{
+  %q = udiv i32 %t, %r3.ntid.x
+  %qx = mul i32 %q, %r3.ntid.x
+  %x = sub i32 %t, %qx
+  %z = udiv i32 %q, %r3.ntid.y
+  %zy = mul i32 %z, %r3.ntid.y
+  %y = sub i32 %q, %zy
+  %x1 = add i32 %x, 1
+  %y1 = add i32 %y, 1
+  %z1 = add i32 %z, 1
+  %ways = call i64 @r3.box({signed.arguments}, i32 %state, i32 %x, i32 %x1, i32 %y, i32 %y1, i32 %z, i32 %z1)
+  %way = trunc i64 %ways to i32
+  ret i32 %way
+}}"""

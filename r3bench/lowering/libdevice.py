@@ -9,10 +9,14 @@ import ast
 import re
 from functools import cache
 
+from r3bench.lowering import numbers
 from r3bench.lowering.formulas import INTRINSICS, LIBM, Definitions, libm_name, suffix
 
 _FORMULAS = """
 def rsqrt(x):
+    return 1 / sqrt(x)
+
+def rsqrt_rn(x):
     return 1 / sqrt(x)
 
 def rcbrt(x):
@@ -93,11 +97,13 @@ def erfcx(x):
     tail = r * (1 - r * (3 - r * (15 - r * (105 - r * (945 - r * (10395 - r * 135135))))))
     return 0.5641895835477563 / x * (1 - tail) if x > 25 else exp(s) * erfc(x) if x < -26 else direct
 """
-_DOUBLED = frozenset("normcdfinv erfcinv erfinv erfcx normcdf sinpi cospi rcbrt norm3d rnorm3d norm4d rnorm4d".split())
+_DOUBLED = frozenset(
+    "rsqrt_rn normcdfinv erfcinv erfinv erfcx normcdf sinpi cospi rcbrt norm3d rnorm3d norm4d rnorm4d".split()
+)
 """Computed in double for float arguments too: a formula's rounding errors then vanish in the last conversion."""
 
 _NAMED = {"llrint": "i64", "llround": "i64", "ilogb": "i32"}
-_FAST = "exp exp10 log log2 log10 sin cos tan pow fdivide".split()
+_FAST = "exp exp10 log log2 log10 sin cos tan tanh pow fdivide".split()
 
 
 @cache
@@ -110,19 +116,23 @@ def _functions() -> dict[str, tuple[str, str]]:
     """libdevice name -> (name of the mathematics, type)."""
     names = [*INTRINSICS, *LIBM, *_formulas()]
     found = {f"__nv_{name}{end}": (name, kind) for name in names for end, kind in (("", "double"), ("f", "float"))}
-    return found | {f"__nv_fast_{name}f": (name, "float") for name in _FAST}
+    fast = {f"__nv_fast_{name}f": (name, "float") for name in _FAST}
+    return found | fast | {"__nv_frsqrt_rn": ("rsqrt_rn", "float")} | numbers.rounded()
 
 
 def known(name: str) -> bool:
     """Whether :func:`define` can give ``name`` (without ``@``) a body."""
-    return name in _functions()
+    return name in _functions() or numbers.known(name)
 
 
 def define(name: str, definitions: Definitions) -> None:
     """Add a definition of the libdevice function ``name`` and of everything it needs."""
-    definitions.formulas = _formulas()
+    definitions.formulas = formulas = _formulas() | numbers.formulas()
+    if numbers.known(name):
+        numbers.define(name, definitions)
+        return
     function, kind = _functions()[name]
-    count = len(_formulas()[function].args.args) if function in _formulas() else _arity(function)
+    count = len(formulas[function].args.args) if function in formulas else _arity(function)
     definitions.texts[f"@{name}"] = _wrapper(f"@{name}", function, kind, count, definitions)
 
 
