@@ -117,11 +117,16 @@ class Arena:
         self._next = _up(PAGE, GUARD)
         self._free: dict[int, list[int]] = {}
 
+    def check_available(self, nbytes: int) -> None:
+        """LaunchError if so many bytes cannot be had."""
+        available = available_bytes()
+        if nbytes > available:
+            raise LaunchError(f"out of memory: the unit needs {nbytes} bytes, and {available} are available")
+
     def allocate(self, buffers: Iterable[tuple[str, int, int]]) -> Segment:
-        """Room for the buffers, with pages that exist; LaunchError if there is not as much memory."""
+        """Room for the buffers, with pages that exist; LaunchError if they cannot be had."""
         spans, nbytes = plan(buffers)
         nbytes = _up(nbytes, GUARD)
-        _check_available(sum(span.nbytes for span in spans))
         offset = self._take(nbytes)
         try:
             for span in spans:
@@ -165,12 +170,6 @@ def _punch_hole(fd: int, offset: int, nbytes: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_long(offset), ctypes.c_long(nbytes)):
         raise OSError(ctypes.get_errno(), "the arena's pages cannot be given back")
-
-
-def _check_available(nbytes: int) -> None:
-    available = available_bytes()
-    if nbytes > available:
-        raise LaunchError(f"out of memory: the unit needs {nbytes} bytes, and {available} are available")
 
 
 def available_bytes() -> int:

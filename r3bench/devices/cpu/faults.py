@@ -57,8 +57,12 @@ def _distance(offset: int, span: Span) -> tuple[int, str]:
     size = f"{name} ({span.nbytes} bytes)"
     if offset >= span.end:
         past = offset - span.end
-        return past, f"{past} bytes past the end of {size}"
+        return past, f"{_bytes(past)} past the end of {size}"
     if offset < span.start:
-        before = span.start - offset
-        return before, f"{before} bytes before the start of {size}"
+        before = span.start - offset - 1
+        return before, f"{_bytes(before)} before the start of {size}"
     return 0, f"byte {offset - span.start} of {size}"
+
+
+def _bytes(count: int) -> str:
+    return f"{count} bytes" if count else "just"

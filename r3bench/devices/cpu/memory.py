@@ -35,6 +35,7 @@ class CpuMemory:
 
     def __init__(self, arena: Arena, unit: ReplayUnit, before: Mapping[str, Bytes]) -> None:
         self.unit = unit
+        arena.check_available(sum(nbytes for _, nbytes, _ in _buffers(unit)))
         self._contents = {name: _kept(before, name, nbytes) for name, nbytes, _ in _buffers(unit)}
         self._contents[ARGUMENTS] = np.frombuffer(unit.arguments, np.uint8)
         self._check_pointers()
