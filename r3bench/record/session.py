@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -107,16 +107,14 @@ class Session:
         self._application, self._command, self._timeout_s = application, tuple(command), timeout_s
         self._folder = Path(root).resolve()
         self._root = _relative(self._folder, Path(top or root).resolve())
-        self._closing = ExitStack()
-        self._compiler = compiler or self._closing.enter_context(Compiler())
-        if isinstance(device, str):
-            device = open_device(device)
-            self._closing.callback(device.close)
-        self._device = device
-        self._recorded_on = tuple(sorted((_here(device) if recorded_on is None else recorded_on).items()))
+        with ExitStack() as opened:
+            self._device = opened.enter_context(closing(open_device(device))) if isinstance(device, str) else device
+            self._compiler = compiler or opened.enter_context(Compiler())
+            self._closing = opened.pop_all()
+        self._recorded_on = tuple(sorted((_here(self._device) if recorded_on is None else recorded_on).items()))
         self._addresses = AddressSpace()
         self._modules: dict[tuple[str, tuple[str, ...]], Module] = {}
-        self._loaded: dict[tuple[str, tuple[str, ...], str], _Loaded] = {}
+        self._loaded: dict[tuple[Module, str], _Loaded] = {}
         self._recorded: dict[str, _Recorded] = {}
 
     def __enter__(self) -> Session:
@@ -147,7 +145,6 @@ class Session:
         key = (main, tuple(flags))
         if key not in self._modules or self._modules[key].texts != texts:
             self._modules[key] = self._compile(main, texts, tuple(flags))
-            self._loaded = {name: loaded for name, loaded in self._loaded.items() if name[:2] != key}
         return self._modules[key]
 
     def _compile(self, main: str, texts: dict[str, str], flags: tuple[str, ...]) -> Module:
@@ -169,8 +166,8 @@ class Session:
         """An array in device memory with a copy of ``values``; its ``values`` are current after every launch.
 
         A list of arrays, slices of them and None makes an array of pointers; ``pointers`` puts such into any array,
-        at offsets in bytes. ``dtype`` converts; ``"bfloat16"`` takes the
-        bits as uint16. ``dims`` names the dimensions. Names must differ within one launch only.
+        at offsets in bytes. ``dtype`` converts; ``"bfloat16"`` takes the bits as uint16. ``dims`` names the dimensions;
+        each has one size among the arrays of a launch. Names of arrays must differ within one launch only.
         """
         return self._addresses.array(name, values, dims, dtype, memory, pointers)
 
@@ -178,13 +175,13 @@ class Session:
         self,
         module: Module,
         kernel: str,
-        grid: Sequence[int],
-        block: Sequence[int],
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
         arguments: Sequence[Any],
         *,
         shared_bytes: int = 0,
     ) -> None:
-        """Launch a kernel (its plain name, or its symbol) and wait; arrays and variables then hold what it left.
+        """Launch a kernel (its name as written, or its symbol) and wait; arrays and variables then hold what it left.
 
         Arguments are arrays, slices of them or None for pointers; numbers for scalars, which must fit; bytes, NumPy
         records or :class:`Struct` for structs.
@@ -245,13 +242,12 @@ class Session:
         return self._recorded.setdefault(kernel, _Recorded(kernel, 0, [], {}))
 
     def _load(self, module: Module, kernel: str) -> _Loaded:
-        key = (module.main, module.flags, kernel)
-        if key not in self._loaded:
+        if (module, kernel) not in self._loaded:
             try:
-                self._loaded[key] = self._build(module, kernel)
+                self._loaded[module, kernel] = self._build(module, kernel)
             except CandidateFailure as failure:
                 raise RecordError(f"kernel {kernel} cannot be built for {self._device.name}: {failure}") from failure
-        return self._loaded[key]
+        return self._loaded[module, kernel]
 
     def _build(self, module: Module, kernel: str) -> _Loaded:
         capture = self._capture(module, kernel)
@@ -333,7 +329,7 @@ class Session:
                 f"launch {recorded.launches} of kernel {recorded.kernel} changed nothing, so that any kernel would "
                 "match it: record another launch",
                 VacuousUnit,
-                stacklevel=4,
+                stacklevel=3,
             )
         recorded.loaded = loaded
         kept = replace(unit, written=written, occurrence=recorded.launches)

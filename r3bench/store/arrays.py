@@ -75,7 +75,7 @@ def write_array(
         dtype=typed.dtype,
         chunks=chunks,
         shards=_shards(typed, chunks) if data.nbytes > SHARD_BYTES and not plain else None,
-        compressors=None if plain else _compressors(typed.itemsize),
+        compressors=None if plain else _compressors(typed),
         filters=None,
         fill_value=0,
         attributes={"r3bench": {**(attributes or {}), "sha256": sha256(data)}},
@@ -95,10 +95,11 @@ def _own_dims(node: str, rank: int) -> tuple[str, ...]:
     return tuple(f"{name}[{axis}]" for axis in range(rank))
 
 
-def _compressors(itemsize: int) -> list[Any]:
+def _compressors(typed: NDArray[Any]) -> list[Any]:
     from zarr.codecs import BloscCodec, Crc32cCodec
 
-    return [BloscCodec(cname="zstd", clevel=5, shuffle="shuffle", typesize=itemsize), Crc32cCodec()]
+    level = 5 if typed.nbytes <= SHARD_BYTES else 3  # twice as fast where that matters, up to a tenth larger
+    return [BloscCodec(cname="zstd", clevel=level, shuffle="shuffle", typesize=typed.itemsize), Crc32cCodec()]
 
 
 def pieces(shape: tuple[int, ...], itemsize: int, limit: int) -> tuple[int, ...]:

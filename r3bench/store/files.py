@@ -61,8 +61,8 @@ def read_root(path: Path) -> bytes:
         raise CaptureError(
             f"{path} is not a capture: name a folder that ends in .zarr or a file that ends in .zarr.zip"
         )
-    _put_back(path)
     try:
+        _put_back(path)
         if is_zip(path):
             with open_zip(path) as archive:
                 return archive.read(ROOT_FILE)

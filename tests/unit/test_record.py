@@ -195,6 +195,11 @@ def test_a_changed_source_is_loaded_anew(session: Session, application: Path, co
     (application / "demo/kernels.cu").write_text(SOURCE.replace("0.25, 0.5, 0.25", "1.0, 1.0, 1.0"))
     again, _ = run_smooth(session)
     assert again is not module
+    out, values = session.array("out", np.zeros(3)), session.array("in", np.ones(3))
+    session.launch(module, "smooth", 1, 32, [out, values, 3, 1.0])
+    assert out.values.tolist() == [0, 1, 0]
+    session.launch(again, "smooth", 1, 32, [out, values, 3, 1.0])
+    assert out.values.tolist() == [0, 3, 0]
     assert again.variable("weights").tolist() == [1, 1, 1]
     assert len(compiler.requests) == 2
 
