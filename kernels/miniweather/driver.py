@@ -22,9 +22,9 @@ BLOCK = (32, 8, 1)
 LINE = 128  # threads of a block of the kernels that work on rows, columns or a flat range of cells
 
 
-def open_session(device: str) -> Session:
-    """A session whose captures name the kernels by their path in the repository."""
-    return Session("miniweather", HERE, device, top=TOP)
+def open_session(device: str, module: str) -> Session:
+    """A session whose captures name the kernels by their path in the repository; ``module`` is what is run."""
+    return Session("miniweather", HERE, device, top=TOP, command=("python", "-m", module))
 
 
 def blocks(threads: int, block: int) -> int:
@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--case", choices=("thermal", "gravity"), default="thermal")
     options = parser.parse_args()
-    with open_session(options.device) as session:
+    with open_session(options.device, "kernels.miniweather.driver") as session:
         model = Model(session, options.nx, options.nz, options.case)
         mass, energy = model.totals()
         steps = ceil(options.seconds / model.dt)

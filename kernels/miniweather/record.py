@@ -67,7 +67,7 @@ LARGE = plan(light=(1600, 800), heavy=(1600, 800), other=(1000, 500), early=1, l
 
 def record(run: Run, device: str, folder: Path) -> None:
     """Run the application and add what is kept of it to the captures in ``folder``."""
-    with open_session(device) as session:
+    with open_session(device, "kernels.miniweather.record") as session:
         for kernel, places in run.kept.items():
             for step, launch in places:
                 label = f"{run.weather} {run.nx}x{run.nz}, step {step}, launch {launch}"
