@@ -10,7 +10,7 @@ import re
 from functools import cache
 
 from r3bench.lowering import numbers
-from r3bench.lowering.formulas import INTRINSICS, LIBM, Definitions, libm_name, suffix
+from r3bench.lowering.formulas import INTRINSICS, LIBM, Definitions, libm_name
 
 _FORMULAS = """
 def rsqrt(x):

@@ -11,7 +11,7 @@ import ast
 import re
 from functools import cache
 
-from r3bench.lowering.formulas import Definitions, libm_name, suffix
+from r3bench.lowering.formulas import Definitions, suffix
 
 _INTEGERS = {"int": ("i32", "s"), "uint": ("i32", "u"), "ll": ("i64", "s"), "ull": ("i64", "u")}
 _TO_WHOLE = {"rn": "rint", "rz": "trunc", "ru": "ceil", "rd": "floor"}
