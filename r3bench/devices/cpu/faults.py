@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from r3bench.devices.cpu.arena import PAGE, Segment, Span
 from r3bench.devices.cpu.memory import ARGUMENTS
 from r3bench.devices.cpu.process import ended_by
-from r3bench.devices.cpu.wire import ARENA, ARENA_BYTES, FRAMES, FRAMES_BYTES, Reply, Result
+from r3bench.devices.cpu.wire import FRAMES, FRAMES_BYTES, Reply, Result
 
+# An address further from every buffer than this says nothing about any of them.
+_FAR = 1 << 32
 _ACCESS = {1: "read", 2: "wrote"}
 _STOPPED = {
     Reply.DEADLOCK: "deadlocked: a barrier or a warp collective was not reached by every thread that it waits for",
@@ -47,9 +49,8 @@ def place(address: int, segments: Iterable[Segment]) -> str:
         return "outside the block's shared memory and locals"
     if address < PAGE:
         return f"through a null pointer (address {address:#x})"
-    if not ARENA <= address < ARENA + ARENA_BYTES:
-        return f"at address {address:#x}, far from every buffer"
-    return min(_distance(address - segment.base, span) for segment in segments for span in segment.spans.values())[1]
+    distance, where = min(_distance(address - each.base, span) for each in segments for span in each.spans.values())
+    return where if distance < _FAR else f"at address {address:#x}, far from every buffer"
 
 
 def _distance(offset: int, span: Span) -> tuple[int, str]:
