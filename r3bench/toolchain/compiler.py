@@ -18,10 +18,10 @@ from typing import Any
 from r3bench.errors import BuildError, Diagnostic, Unsupported
 from r3bench.model import Binary, Global, Target, content_id
 from r3bench.remix import BuildRequest
-from r3bench.space import OPTIONS
+from r3bench.space import OPTION_NAMES, Options
 from r3bench.toolchain.cache import Cache, Entry, user_cache
 from r3bench.toolchain.job import FrontendJob, Job
-from r3bench.toolchain.pool import Options, Server, Worker, WorkerLost
+from r3bench.toolchain.pool import Server, Worker, WorkerLost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +152,7 @@ class Compiler:
         return header, image
 
     def _code_key(self, module: str, request: BuildRequest) -> str:
-        """Names the code of an optimized module. LLVM's options are left out: all of OPTIONS end in the optimizer."""
+        """Names the code of an optimized module. LLVM's options are left out: all of them end in the optimizer."""
         return self._key("code", module, request.symbol, request.target, self._ptx_version)
 
     # -- workers ----------------------------------------------------------------------------------------------------
@@ -197,8 +197,8 @@ def _frontend_arch(target: Target) -> str:
 
 def _check_options(options: Options) -> None:
     for name, _ in options:
-        if name not in OPTIONS:
-            raise BuildError(f"there is no LLVM option {name!r} to set; choose from {', '.join(OPTIONS)}")
+        if name not in OPTION_NAMES:
+            raise BuildError(f"there is no LLVM option {name!r} to set; choose from {', '.join(sorted(OPTION_NAMES))}")
 
 
 def _built(request: BuildRequest, entry: Entry, stages: tuple[tuple[str, float], ...]) -> Built:

@@ -15,9 +15,9 @@ from contextlib import suppress
 from typing import Any
 
 from r3bench.errors import BuildError, DeviceUnavailable
+from r3bench.space import Options
 from r3bench.toolchain import wire
 
-Options = tuple[tuple[str, str], ...]
 _BOOT = "import sys; sys.path[:] = sys.argv[2:]; from r3bench.toolchain.worker import main; main(int(sys.argv[1]))"
 _START_S = 60.0
 

@@ -18,7 +18,6 @@ from r3bench.space import UnitFacts
 from r3bench.toolchain.irtext import closing, items, split_list
 
 BODY = "r3.body"
-_SREG = "llvm.nvvm.read.ptx.sreg."
 _BOUND_ATTRIBUTES = ("nvvm.maxntid", "nvvm.reqntid", "nvvm.minctasm", "nvvm.maxnreg")
 
 
@@ -36,27 +35,27 @@ def specialize(ir: str, symbol: str, configuration: Configuration, facts: UnitFa
 
 # -- dimensions -----------------------------------------------------------------------------------------------------
 
+_SREG = r"@llvm\.nvvm\.read\.ptx\.sreg\."
+_SIZE = re.compile(rf"^declare [^\n]*{_SREG}(n\w+)\.([xyz])\(\)[^\n]*$", re.MULTILINE)
+_SIZE_READ = re.compile(rf"{_SREG}(n\w+)\.([xyz])\(\)")
+_INDEX = re.compile(rf"^(declare [^\n]*?)(?:range\([^)]*\) )?i32 ({_SREG}(tid|ctaid)\.([xyz]))\(\)", re.MULTILINE)
+
 
 def _fixed_dimensions(ir: str, size: str, index: str, dims: tuple[int, int, int]) -> str:
     """Reads of a dimension give its value, and reads of the index in it are known to stay below."""
-    for axis, value in zip("xyz", dims, strict=True):
-        ir = _defined(ir, f"{_SREG}{size}.{axis}", value)
-        ir = _ranged(ir, f"{_SREG}{index}.{axis}", value)
-    return ir
+    value = dict(zip("xyz", dims, strict=True))
 
+    def definition(found: re.Match[str]) -> str:
+        body = f"define internal i32 @r3.{size}.{found[2]}() alwaysinline {{\n  ret i32 {value[found[2]]}\n}}"
+        return body if found[1] == size else found[0]
 
-def _defined(ir: str, intrinsic: str, value: int) -> str:
-    """The intrinsic's declaration becomes a definition that returns ``value``; its callers follow."""
-    declaration = re.compile(rf"^declare [^\n]*@{re.escape(intrinsic)}\(\)[^\n]*$", re.MULTILINE)
-    name = "r3" + intrinsic.removeprefix("llvm.nvvm.read.ptx.sreg")
-    body = f"define internal i32 @{name}() alwaysinline {{\n  ret i32 {value}\n}}"
-    ir, found = declaration.subn(body, ir)
-    return ir.replace(f"@{intrinsic}()", f"@{name}()") if found else ir
+    def read(found: re.Match[str]) -> str:
+        return f"@r3.{size}.{found[2]}()" if found[1] == size else found[0]
 
+    def limited(found: re.Match[str]) -> str:
+        return f"{found[1]}range(i32 0, {value[found[4]]}) i32 {found[2]}()" if found[3] == index else found[0]
 
-def _ranged(ir: str, intrinsic: str, limit: int) -> str:
-    declaration = re.compile(rf"^(declare [^\n]*?)(?:range\([^)]*\) )?i32 @{re.escape(intrinsic)}\(\)", re.MULTILINE)
-    return declaration.sub(rf"\1range(i32 0, {limit}) i32 @{intrinsic}()", ir)
+    return _INDEX.sub(limited, _SIZE_READ.sub(read, _SIZE.sub(definition, ir)))
 
 
 # -- arguments ------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from r3bench.toolchain import build, codegen, libdevice, wire
 from r3bench.toolchain.job import FrontendJob
 
 _PR_SET_PDEATHSIG = 1
-_SOURCES = ("model.py", "space.py", "frontend.py", "frontend", "prelude", "lowering.py", "lowering", "toolchain")
+_SOURCES = ("model.py", "space", "frontend.py", "frontend", "prelude", "lowering.py", "lowering", "toolchain")
 
 
 def main(control_fd: int) -> NoReturn:

@@ -1,0 +1,27 @@
+"""The search space of structured knobs, as data.
+
+A :class:`Knob` is a name with its values, the default first; a :class:`Space` is the knobs one replay unit has on one
+target. A point of the space is a plain dictionary ``{knob name: value}``, and :meth:`Space.decode` makes the
+configuration and launch of it. Every point is legal by construction: where two settings exclude each other they share
+one knob. The default point is the default pipeline with the recorded launch.
+"""
+
+from __future__ import annotations
+
+from r3bench.space.facts import UnitFacts, unit_facts
+from r3bench.space.knobs import EXTRA_PASSES, OPTION_NAMES, OPTIONS, ORDERS, TUNING, Knob, Options, Value
+from r3bench.space.points import Space
+
+__all__ = [
+    "EXTRA_PASSES",
+    "OPTIONS",
+    "OPTION_NAMES",
+    "ORDERS",
+    "TUNING",
+    "Knob",
+    "Options",
+    "Space",
+    "UnitFacts",
+    "Value",
+    "unit_facts",
+]

@@ -1,0 +1,187 @@
+"""The knobs as data: passes, options and bounds, each with the values a search may choose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from math import prod
+from typing import Literal
+
+from r3bench.model import Dim3, Parameter, Target
+from r3bench.space.facts import UnitFacts
+
+Value = bool | int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One choice; ``values[0]`` is the default. ``ordered`` says that neighbours in ``values`` are alike."""
+
+    name: str
+    values: tuple[Value, ...]
+    ordered: bool = False
+
+    @property
+    def default(self) -> Value:
+        return self.values[0]
+
+
+EXTRA_PASSES = (
+    "sroa",
+    "simplify_cfg",
+    "instruction_combine",
+    "reassociate",
+    "new_gvn",
+    "jump_threading",
+    "loop_rotate",
+    "loop_unroll",
+    "loop_unroll_and_jam",
+    "loop_strength_reduce",
+    "sinking",
+    "lower_switch",
+)
+"""Extra passes, each off, before or after the base pipeline; their order is a knob of its own."""
+
+_SHUFFLES = 6
+
+
+def _orders() -> tuple[tuple[str, ...], ...]:
+    """As listed, reversed, and some shuffles by hash: the same in every process and version of Python."""
+
+    def shuffled(number: int) -> tuple[str, ...]:
+        return tuple(sorted(EXTRA_PASSES, key=lambda name: sha256(f"{number} {name}".encode()).digest()))
+
+    return (EXTRA_PASSES, EXTRA_PASSES[::-1], *(shuffled(number) for number in range(_SHUFFLES)))
+
+
+ORDERS = _orders()
+"""The orders in which extra passes may run; the knob ``order`` is an index into this."""
+
+TUNING: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
+    "cpu": {
+        "loop_unrolling": (True, False),
+        "loop_vectorization": (True, False),
+        "slp_vectorization": (True, False),
+        "loop_interleaving": (True, False),
+    },
+    "cuda": {
+        "loop_unrolling": (True, False),
+        "inlining_threshold": ("default", 5),
+    },
+}
+"""Options of the base pipeline per device; ``default`` leaves one out."""
+
+Options = tuple[tuple[str, str], ...]
+
+_UNROLL: Mapping[str, Options] = {
+    "default": (),
+    "threshold=50": (("unroll-threshold", "50"),),
+    "threshold=2000": (("unroll-threshold", "2000"),),
+    "count=2": (("unroll-count", "2"),),
+    "count=4": (("unroll-count", "4"),),
+    "count=8": (("unroll-count", "8"),),
+    "peel=1": (("unroll-peel-count", "1"),),
+    "runtime=false": (("unroll-runtime", "false"),),
+}
+_GVN: Mapping[str, Options] = {"default": (), "new": (("enable-newgvn", "true"),)}
+_FOLD: Mapping[str, Options] = {
+    "default": (),
+    "never": (("two-entry-phi-node-folding-threshold", "0"),),
+    "eager": (("two-entry-phi-node-folding-threshold", "20"),),
+}
+_VECTORIZE: Mapping[str, Options] = {
+    "default": (),
+    **{f"width={n}": (("force-vector-width", str(n)),) for n in (1, 4, 8, 16)},
+    **{f"interleave={n}": (("force-vector-interleave", str(n)),) for n in (1, 2, 4)},
+}
+_SLP: Mapping[str, Options] = {
+    "default": (),
+    "eager": (("slp-threshold", "-10"),),
+    "reluctant": (("slp-threshold", "10"),),
+}
+_LICM: Mapping[str, Options] = {"default": (), "branches": (("licm-control-flow-hoisting", "true"),)}
+
+OPTIONS: Mapping[str, Mapping[str, Mapping[str, Options]]] = {
+    "cpu": {
+        "unroll": {**_UNROLL, "runtime=true": (("unroll-runtime", "true"),)},
+        "vectorize": _VECTORIZE,
+        "slp": _SLP,
+        "gvn": _GVN,
+        "fold": _FOLD,
+        "licm": _LICM,
+    },
+    "cuda": {"unroll": _UNROLL, "gvn": {**_GVN, "hoist": (("enable-gvn-hoist", "true"),)}, "fold": _FOLD},
+}
+"""LLVM's own options per device: each knob's values are sets of options. All of them act in the optimizer, none in code
+generation. Few knobs, since each combination of options needs a compile worker of its own."""
+
+OPTION_NAMES = frozenset(
+    name
+    for knobs in OPTIONS.values()
+    for values in knobs.values()
+    for options in values.values()
+    for name, _ in options
+)
+
+BOUNDS: tuple[tuple[str, Literal["none", "max", "exact"], int | None, int | None], ...] = (
+    ("none", "none", None, None),
+    ("max", "max", None, None),
+    ("exact", "exact", None, None),
+    *((f"{bound} blocks={n}", bound, n, None) for bound in ("max", "exact") for n in (2, 3, 4, 6, 8)),
+    *((f"registers={n}", "none", None, n) for n in (32, 40, 48, 64, 96, 128, 168, 255)),
+)
+_THREADS_PER_SM = 2048
+
+
+def _bounds(threads: int) -> tuple[Value, ...]:
+    """Launch bounds and register caps that a block of ``threads`` can have at all."""
+    return tuple(name for name, _, blocks, _ in BOUNDS if (blocks or 1) * threads <= _THREADS_PER_SM)
+
+
+def block_name(block: Dim3) -> str:
+    return "x".join(str(n) for n in block)
+
+
+def knobs_of(facts: UnitFacts, target: Target, blocks: Sequence[Dim3]) -> Iterable[Knob]:
+    yield Knob("pipeline", ("O3", "O2", "O1"), ordered=True)
+    for name in EXTRA_PASSES:
+        yield Knob(f"pass.{name}", ("off", "before", "after"))
+    yield Knob("order", tuple(range(len(ORDERS))))
+    for name, values in TUNING.get(target.device, {}).items():
+        yield Knob(f"tuning.{name}", values)
+    for name, settings in OPTIONS.get(target.device, {}).items():
+        yield Knob(f"option.{name}", tuple(settings))
+    yield from _specialization_knobs(facts)
+    if target.device == "cuda":
+        yield Knob("bounds", _bounds(max(prod(block) for block in blocks)))
+    if len(blocks) > 1:
+        yield Knob("block", tuple(block_name(block) for block in blocks))
+
+
+def _specialization_knobs(facts: UnitFacts) -> Iterable[Knob]:
+    choices = tuple(_argument_choices(facts.parameters))
+    if len(choices) > 1:
+        yield Knob("specialize.arguments", choices)
+    yield Knob("specialize.block", (False, True))
+    yield Knob("specialize.grid", (False, True))
+    if facts.disjoint and len(facts.alignments) > 1:
+        yield Knob("specialize.noalias", (False, True))
+    if facts.alignments:
+        yield Knob("specialize.align", (False, True))
+
+
+def _argument_choices(parameters: Sequence[Parameter]) -> Iterable[str]:
+    yield "none"
+    whole, every = named_arguments("integers", parameters), named_arguments("all", parameters)
+    if whole and whole != every:
+        yield "integers"
+    if every:
+        yield "all"
+
+
+def named_arguments(choice: Value, parameters: Sequence[Parameter]) -> tuple[str, ...]:
+    if choice == "none":
+        return ()
+    scalars = [p for p in parameters if p.kind == "scalar"]
+    return tuple(p.name for p in scalars if choice == "all" or "int" in (p.dtype or "") or p.dtype == "bool")
