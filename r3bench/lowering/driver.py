@@ -177,7 +177,7 @@ def _partings(regions: Sequence[Region]) -> list[str]:
 
 
 def _one_way(region: Region) -> bool:
-    return len(region.exits) == 1 and region.exits[0] >= EXIT
+    return len(region.exits) == 1
 
 
 def _region_call(cut: Cut, region: Region, signed: Signature) -> str:
@@ -186,7 +186,7 @@ def _region_call(cut: Cut, region: Region, signed: Signature) -> str:
     count = f"  call void @r3.count({signed.arguments}, i1 true)\n" if reduction else ""
     call = f"region.{k}:\n{count}  %ways.{k} = call i64 @r3.region.{k}({signed.arguments}, {_WHOLE})\n"
     if _one_way(region):
-        return f"{call}  br label %{_target(region.exits[0])}\n"
+        return call + _go(region.exits[0], k)
     if not region.exits:
         return f"{call}  unreachable\n"
     cases = " ".join(f"i32 {way}, label %{_target(way)}" for way in region.exits if way >= EXIT)
@@ -198,6 +198,13 @@ def _region_call(cut: Cut, region: Region, signed: Signature) -> str:
 agree.{k}:
   switch i32 %all.{k}, label %apart [ {cases} ]
 """
+
+
+def _go(way: int, k: int) -> str:
+    """All threads of a region go one way; where that is a fault, no thread's state was kept."""
+    if way >= EXIT:
+        return f"  br label %{_target(way)}\n"
+    return f"  %fault.{k} = call i32 @r3.code(i32 {way})\n  ret i32 %fault.{k}\n"
 
 
 def _target(way: int) -> str:
@@ -212,7 +219,8 @@ def _box(regions: Sequence[Region], signed: Signature) -> str:
     box = "i32 %a, i32 %b, i32 %c, i32 %d, i32 %e, i32 %f"
     cases = " ".join(f"i32 {region.state}, label %from.{region.state}" for region in regions[1:])
     calls = "".join(
-        f"from.{n}:\n  %r.{n} = call i64 @r3.region.{n}({signed.arguments}, {box})\n  ret i64 %r.{n}\n" for n in range(len(regions))
+        f"from.{n}:\n  %r.{n} = call i64 @r3.region.{n}({signed.arguments}, {box})\n  ret i64 %r.{n}\n"
+        for n in range(len(regions))
     )
     head = f"define internal i64 @r3.box({signed.parameters}, i32 %state, {box}) {SMALL} {{\n"
     return f"{head}  switch i32 %state, label %from.0 [ {cases} ]\n{calls}}}"
