@@ -27,7 +27,7 @@ from r3bench.lowering import allow, libdevice
 from r3bench.lowering.collectives import arrays, is_named
 from r3bench.lowering.cut import cut
 from r3bench.lowering.driver import write_driver
-from r3bench.lowering.ir import Function, Module, callee, call_arguments, read_function, read_module
+from r3bench.lowering.ir import Function, Module, call_arguments, callee, read_function, read_module
 from r3bench.lowering.nvvm import SUSPENDS
 from r3bench.lowering.prepare import KERNEL, Prepared, prepare
 from r3bench.lowering.regions import Independence, write_regions

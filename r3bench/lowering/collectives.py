@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Iterator
 
 from r3bench.errors import Unsupported
 from r3bench.lowering import nvvm
-from r3bench.lowering.ir import leading_type, operand
+from r3bench.lowering.ir import operand
 
 BARRIER, ACTIVE = 0, 1
 """Numbers of the two kinds of suspend point that are not completed by a collective's function."""

@@ -13,10 +13,7 @@ from dataclasses import dataclass, field
 INTRINSICS = {
     **{
         name: name
-        for name in (
-            "sqrt fabs floor ceil trunc rint nearbyint round copysign fma exp exp2 exp10 log log2 log10 sin cos tan asin acos "
-            "atan atan2 sinh cosh tanh pow"
-        ).split()
+        for name in ["sqrt", "fabs", "floor", "ceil", "trunc", "rint", "nearbyint", "round", "copysign", "fma", "exp", "exp2", "exp10", "log", "log2", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "pow"]
     },
     "fmin": "minnum",
     "fmax": "maxnum",
@@ -24,7 +21,7 @@ INTRINSICS = {
 """Names in formulas that are LLVM intrinsics; a target without the instruction calls libm for them."""
 
 LIBM = frozenset(
-    "expm1 log1p logb asinh acosh atanh cbrt erf erfc tgamma lgamma j0 j1 y0 y1 remainder hypot fdim nextafter fmod".split()
+    ["expm1", "log1p", "logb", "asinh", "acosh", "atanh", "cbrt", "erf", "erfc", "tgamma", "lgamma", "j0", "j1", "y0", "y1", "remainder", "hypot", "fdim", "nextafter", "fmod"]
 )
 """Names in formulas that only libm has."""
 

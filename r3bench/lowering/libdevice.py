@@ -98,12 +98,12 @@ def erfcx(x):
     return 0.5641895835477563 / x * (1 - tail) if x > 25 else exp(s) * erfc(x) if x < -26 else direct
 """
 _DOUBLED = frozenset(
-    "rsqrt_rn normcdfinv erfcinv erfinv erfcx normcdf sinpi cospi rcbrt norm3d rnorm3d norm4d rnorm4d".split()
+    ["rsqrt_rn", "normcdfinv", "erfcinv", "erfinv", "erfcx", "normcdf", "sinpi", "cospi", "rcbrt", "norm3d", "rnorm3d", "norm4d", "rnorm4d"]
 )
 """Computed in double for float arguments too: a formula's rounding errors then vanish in the last conversion."""
 
 _NAMED = {"llrint": "i64", "llround": "i64", "ilogb": "i32"}
-_FAST = "exp exp10 log log2 log10 sin cos tan tanh pow fdivide".split()
+_FAST = ["exp", "exp10", "log", "log2", "log10", "sin", "cos", "tan", "tanh", "pow", "fdivide"]
 
 
 @cache
@@ -139,7 +139,7 @@ def define(name: str, definitions: Definitions) -> None:
 def _arity(function: str) -> int:
     if function == "fma":
         return 3
-    return 2 if function in ("copysign fmin fmax atan2 pow remainder hypot fdim nextafter fmod".split()) else 1
+    return 2 if function in (["copysign", "fmin", "fmax", "atan2", "pow", "remainder", "hypot", "fdim", "nextafter", "fmod"]) else 1
 
 
 def _wrapper(symbol: str, function: str, kind: str, count: int, definitions: Definitions) -> str:

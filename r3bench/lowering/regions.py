@@ -100,7 +100,12 @@ class _Writer:
         mentioned.update(LOCAL.findall("\n".join(start)))
         bases, places = self._addresses(mentioned)
         head = f"define internal i64 @r3.region.{self.state}({parameters}, {_BOX}) noinline nounwind {{"
-        entry = ["r3.entry:", *(f"  {line}" for line in self.cut.stack), *(f"  {_slot(n)} = alloca {stored(self.cut.kept[n])}" for n in sorted(self.slots)), *bases]
+        entry = [
+            "r3.entry:",
+            *(f"  {line}" for line in self.cut.stack),
+            *(f"  {_slot(n)} = alloca {stored(self.cut.kept[n])}" for n in sorted(self.slots)),
+            *bases,
+        ]
         return "\n".join([head, *entry, *_LOOPS, *places, *start, *body, *self._next(), "}"])
 
     # -- the start of a thread ----------------------------------------------------------------------------------
@@ -146,7 +151,9 @@ class _Writer:
         for line in phis:
             yield f"  {self._phi(line)}"
         if segment.starts and segment.starts.result:
-            yield from result_lines(segment.starts.intrinsic, segment.starts.operands, segment.starts.result, self.attached)
+            yield from result_lines(
+                segment.starts.intrinsic, segment.starts.operands, segment.starts.result, self.attached
+            )
             yield from self._keep(segment.starts.result, here)
         for line in phis:
             yield from self._keep(result_and_opcode(line)[0] or "", here)
@@ -267,7 +274,9 @@ def stored(kind: str) -> str:
 
 BOX = tuple(f"%r3.{axis}.{end}" for axis in "xyz" for end in ("first", "end"))
 """Parameters of a region behind the driver's: the box of threads to run."""
-_BOX = ", ".join(f"i32 {'range(i32 0, 1024)' if name.endswith('first') else 'range(i32 1, 1025)'} {name}" for name in BOX)
+_BOX = ", ".join(
+    f"i32 {'range(i32 0, 1024)' if name.endswith('first') else 'range(i32 1, 1025)'} {name}" for name in BOX
+)
 _LOOPS = """\
   br label %r3.zs
 r3.zs:
