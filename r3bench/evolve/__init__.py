@@ -26,21 +26,23 @@ from r3bench.space import Space
 
 __all__ = ["Settings", "evolve"]
 
+FINALISTS = 6  # timed again beside the baseline before any contest
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How long and how hard to search.
 
     Each source gets ``trials`` tuning trials, then, while less than half of ``seconds`` (for one kernel) is used, the
-    better half of them ``more`` each. ``in_flight`` evaluations are out at once. Up to ``promotions`` candidates go
-    into the contest, with this ``gate``; ``kernels`` is how many the session searches, which share its error budget.
+    better half of them ``more`` each. ``in_flight`` evaluations are out at once. Up to ``contests`` candidates stand
+    against the baseline, with this ``gate``; ``kernels`` is how many the session searches: they share its error budget.
     """
 
     trials: int = 10
     more: int = 10
     seconds: float = 30.0
     in_flight: int = 4
-    promotions: int = 2
+    contests: int = 2
     gate: float = 0.05
     kernels: int = 1
     seed: int = 0
@@ -234,12 +236,13 @@ class _Search:
             evaluator=self.evaluator,
             baseline=self.baseline,
             gate=self.settings.gate,
-            kernels=self.settings.kernels * self.settings.promotions,
+            kernels=self.settings.kernels * self.settings.contests,
+            contests=self.settings.contests,
             neighbours=self.neighbours,
         )
         finalists = self._finalists()
         self.progress(f"{self.capture.name}: {len(finalists)} finalists of {self.evaluator.evaluations} evaluations")
-        promote(court, finalists[: self.settings.promotions], recorded, self.verdicts)
+        promote(court, finalists, recorded, self.verdicts)
         if self.baseline_name == "recorded image":
             ours = Variant(files=recorded.files, configuration=Configuration())
             toolchain = self.evaluator.compare(self.baseline, ours, court.gate, court.kernels)
@@ -247,7 +250,7 @@ class _Search:
 
     def _finalists(self) -> list[Finalist]:
         """The best of every source that ranked ahead of the baseline, timed again beside it, in that order."""
-        ranked = sorted(self._best(), key=lambda finalist: finalist.ns)[: 2 * self.settings.promotions + 1]
+        ranked = sorted(self._best(), key=lambda finalist: finalist.ns)[:FINALISTS]
         again = [self.evaluator.submit(self.baseline, "baseline", again=1)]
         again += [self.evaluator.submit(f.variant, f.source.rule, again=1) for f in ranked]
         times = [nanoseconds(self.evaluator.result(pending)) for pending in again]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from r3bench.errors import CaptureError
 from r3bench.evolve.evaluate import Evaluator
 from r3bench.evolve.sources import RECORDED, Source
 from r3bench.ledger import Arm, Promotion
@@ -24,7 +25,7 @@ class Finalist:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Court:
-    """What a promotion is decided with: the baseline, the gate, the share of the error budget, the neighbours.
+    """What a promotion is decided with: the baseline, the gate, the share of the error budget, how many contests.
 
     ``neighbours`` are captures of other kernels in the same file: an edit of a shared function must suit them too.
     """
@@ -33,6 +34,7 @@ class Court:
     baseline: Variant
     gate: float
     kernels: int
+    contests: int
     neighbours: Sequence[Capture] = ()
 
 
@@ -46,10 +48,17 @@ class Verdicts:
 
 
 def promote(court: Court, finalists: Iterable[Finalist], recorded: Source, found: Verdicts) -> None:
-    """Try finalists in order until one is promoted, then tell its source change and its configuration apart."""
+    """Try finalists in order until one is promoted, then tell its source change and its configuration apart.
+
+    Only so many contests are held as the court allows; what fails on a held-out unit costs none.
+    """
+    contests = 0
     for finalist in finalists:
+        if contests >= court.contests:
+            return
         comparison = _try(court, finalist, found)
-        if comparison is not None:
+        contests += comparison is not None
+        if comparison is not None and comparison.decision is Decision.FASTER:
             found.winner = finalist
             found.arms.append(Arm(name=_arm(finalist), comparison=comparison))
             if _arm(finalist) == "patch and configuration":
@@ -69,7 +78,7 @@ def _alone(finalist: Finalist) -> Variant:
 
 
 def _try(court: Court, finalist: Finalist, found: Verdicts) -> Comparison | None:
-    """The comparison that promotes a finalist; None, with the reason on record, where it is not promoted."""
+    """A finalist's contest with the baseline; None where it does not get that far. The reason goes on record."""
     matched, units, reason = check_units(court, finalist.variant, finalist.source.rule)
     comparison = None
     if not reason:
@@ -79,7 +88,7 @@ def _try(court: Court, finalist: Finalist, found: Verdicts) -> Comparison | None
     found.promotions.append(
         Promotion(rule=finalist.source.rule, promoted=promoted, reason=reason, held_out=matched, units=units)
     )
-    return comparison if promoted else None
+    return comparison
 
 
 def _why_not(comparison: Comparison) -> str:
@@ -113,7 +122,10 @@ def _neighbour_failures(court: Court, variant: Variant, rule: str) -> Iterator[s
     if rule == RECORDED:
         return
     for capture in court.neighbours:
-        outcome = court.evaluator.result(court.evaluator.submit(edited, rule, timing="none", capture=capture))
+        try:
+            outcome = court.evaluator.result(court.evaluator.submit(edited, rule, timing="none", capture=capture))
+        except CaptureError:
+            continue  # a damaged neighbour is reported where it is searched itself
         if outcome.verdict.status is not Status.MATCH:
             yield f"it changes {capture.symbol}, too: {_sentence(outcome.verdict)}"
 
@@ -138,6 +150,6 @@ def _tell_apart(court: Court, finalist: Finalist, recorded: Source, found: Verdi
     if added.decision is Decision.FASTER:
         return
     plain = _try(court, bare, found)
-    if plain is not None:
+    if plain is not None and plain.decision is Decision.FASTER:
         found.winner = bare
         found.arms = [Arm(name="configuration", comparison=plain)]

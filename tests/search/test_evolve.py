@@ -1,0 +1,347 @@
+"""The search on a made-up server: what is found, what is refused, what is reported when things go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from r3bench.errors import CaptureError, DeviceUnavailable
+from r3bench.evolve import Settings, evolve
+from r3bench.ledger import KernelResult, Ledger, read
+from r3bench.model import Capture, Configuration, Outcome, Status, Variant
+from r3bench.stats import Decision
+from tests.search.fake_server import TEXT, Behaviour, FakeServer, Model, capture, tree
+
+QUICK = Settings(trials=3, more=1, seconds=60.0)
+
+
+def text_of(variant: Variant) -> str:
+    return dict(variant.files or (("kernels.cu", TEXT),))["kernels.cu"]
+
+
+def by_text(**gains: float) -> Model:
+    """Times that depend on words in the text only: each word in it divides the time."""
+
+    def model(variant: Variant, unit: int) -> Behaviour:
+        ns = 1000.0
+        for word, gain in gains.items():
+            ns /= gain if word in text_of(variant) else 1.0
+        return Behaviour(ns=ns)
+
+    return model
+
+
+def search(
+    folder: Path,
+    server: FakeServer,
+    settings: Settings = QUICK,
+    *,
+    captures: list[Capture] | None = None,
+    working: Callable[[Capture], Variant | None] | None = None,
+    neighbours: list[Capture] | None = None,
+    progress: Callable[[str], None] = lambda line: None,
+) -> list[KernelResult]:
+    with Ledger.open(folder / "ledger.jsonl") as ledger:
+        return evolve(
+            captures or [capture()],
+            server,
+            settings,
+            ledger,
+            progress,
+            working=working or tree(),
+            neighbours=neighbours or [],
+        )
+
+
+def test_a_faster_source_is_promoted_with_its_patch(tmp_path: Path) -> None:
+    server = FakeServer(by_text(inverse_width=1.5, out_sum=1.2))
+    (result,) = search(tmp_path, server)
+    assert result.status == "improved"
+    assert result.after is not None
+    assert "inverse_width" in result.after
+    assert "out_sum" in result.after
+    assert result.before == TEXT
+    assert result.source == "kernels/demo/kernels.cu"
+    patch = result.arm("patch")
+    assert patch is not None
+    assert patch.decision is Decision.FASTER
+    assert patch.speedup == pytest.approx(1.8)
+    assert result.baseline == "recorded source, default pipeline"
+    (promotion,) = [p for p in result.promotions if p.promoted]
+    assert (promotion.held_out, promotion.units) == (2, 2)
+
+
+def test_the_held_out_units_are_verified_before_anything_is_claimed(tmp_path: Path) -> None:
+    def model(variant: Variant, unit: int) -> Behaviour:
+        if unit == 2 and "out_sum" in text_of(variant):
+            return Behaviour(status=Status.MISMATCH, detail="out differs")
+        return by_text(inverse_width=1.5, out_sum=2.0)(variant, unit)
+
+    (result,) = search(tmp_path, FakeServer(model))
+    assert result.after is not None
+    assert "out_sum" not in result.after
+    refused = [p for p in result.promotions if not p.promoted]
+    assert refused
+    assert refused[0].reason == "held-out unit 2: mismatch: out differs"
+    assert refused[0].held_out == 1
+
+
+def test_a_kernel_that_nothing_improves_yields_no_patch(tmp_path: Path) -> None:
+    server = FakeServer(lambda variant, unit: Behaviour(ns=1000.0))
+    (result,) = search(tmp_path, server)
+    assert result.status == "not improved"
+    assert result.after is None
+    assert result.configuration is None
+    assert result.arms == ()
+    assert server.compared == []
+
+
+def test_a_ranking_that_the_contest_does_not_confirm_is_no_gain(tmp_path: Path) -> None:
+    (result,) = search(tmp_path, FakeServer(by_text(inverse_width=1.03)))
+    assert result.status == "not improved"
+    assert result.detail == "within 5% of the baseline"
+    assert len(result.promotions) == QUICK.contests
+
+
+def specialized(variant: Variant, unit: int) -> Behaviour:
+    """Only compiling in the block's shape gains anything."""
+    chosen = variant.configuration is not None and variant.configuration.specialize.block
+    return Behaviour(ns=500.0 if chosen else 1000.0)
+
+
+def test_a_gain_of_the_configuration_alone_changes_no_source(tmp_path: Path) -> None:
+    (result,) = search(tmp_path, FakeServer(specialized))
+    assert result.status == "improved"
+    assert result.after is None
+    assert result.configuration is not None
+    assert [arm.name for arm in result.arms] == ["configuration"]
+
+
+def test_a_source_change_that_adds_nothing_to_its_configuration_is_dropped(tmp_path: Path) -> None:
+    def model(variant: Variant, unit: int) -> Behaviour:
+        found = specialized(variant, unit)
+        return replace(found, ns=found.ns * (0.999 if "restrict" in text_of(variant) else 1.0))
+
+    (result,) = search(tmp_path, FakeServer(model))
+    assert result.after is None
+    assert [arm.name for arm in result.arms] == ["configuration"]
+
+
+def test_a_patch_and_its_configuration_are_told_apart(tmp_path: Path) -> None:
+    def model(variant: Variant, unit: int) -> Behaviour:
+        return Behaviour(ns=by_text(inverse_width=1.5)(variant, unit).ns * specialized(variant, unit).ns / 1000.0)
+
+    server = FakeServer(model)
+    (result,) = search(tmp_path, server)
+    alone, both = result.arm("patch"), result.arm("patch and configuration")
+    assert alone is not None
+    assert both is not None
+    assert (alone.speedup, both.speedup) == (pytest.approx(1.5), pytest.approx(3.0))
+    assert (Variant(), Variant(files=(("kernels.cu", result.after or ""),), configuration=Configuration())) in (
+        server.compared
+    )
+
+
+def test_sources_with_equal_code_are_tuned_once(tmp_path: Path) -> None:
+    def model(variant: Variant, unit: int) -> Behaviour:
+        default = variant.configuration in (None, Configuration()) and "inverse" not in text_of(variant)
+        return replace(by_text(inverse_width=1.5)(variant, unit), module="same" if default else None)
+
+    (result,) = search(tmp_path, FakeServer(model))
+    copies = {s.rule: s for s in result.sources if s.same_as}
+    assert set(copies) == {
+        "restrict", "cache", "accumulate", "unroll", "restrict+accumulate+cache+hoist",
+    }  # fmt: skip
+    assert all(s.same_as == "recorded" and s.trials == 1 for s in copies.values())
+
+
+def test_every_source_gets_its_trials_and_the_better_half_more(tmp_path: Path) -> None:
+    (result,) = search(tmp_path, FakeServer(by_text(inverse_width=1.5)))
+    trials = [s.trials for s in result.sources]
+    assert set(trials) == {3, 4}
+    assert trials.count(4) == -(-len(trials) // 2)
+    assert {s.trials for s in result.sources if "reciprocal" in s.rule} == {4}
+
+
+def test_failures_are_counted_by_source_and_the_search_goes_on(tmp_path: Path) -> None:
+    def model(variant: Variant, unit: int) -> Behaviour:
+        if "#pragma unroll" in text_of(variant):
+            return Behaviour(status=Status.BUILD_FAILED, detail="k.cu:1:1: no")
+        if "in_value" in text_of(variant):
+            return Behaviour(status=Status.FAULT, detail="signal 11")
+        return by_text(inverse_width=1.5)(variant, unit)
+
+    (result,) = search(tmp_path, FakeServer(model))
+    found = {(f.source, f.status): f for f in result.failures}
+    assert found["unroll", "build-failed"].count == 3
+    assert found["cache", "fault"].detail == "signal 11"
+    assert result.status == "improved"
+    assert result.rule == "reciprocal"
+    assert next(s for s in result.sources if s.rule == "cache").best_ns is None
+
+
+def test_a_baseline_that_does_not_replay_is_a_failed_kernel(tmp_path: Path) -> None:
+    server = FakeServer(lambda variant, unit: Behaviour(status=Status.TIMEOUT, detail="killed after 10 s"))
+    (result,) = search(tmp_path, server)
+    assert result.status == "failed"
+    assert result.detail == (
+        "the baseline (recorded source, default pipeline) does not replay: timeout: killed after 10 s"
+    )
+    assert len(server.submitted) == 1
+
+
+def test_a_text_without_the_kernel_still_has_its_configuration_tuned(tmp_path: Path) -> None:
+    (result,) = search(tmp_path, FakeServer(specialized), working=tree('#include "elsewhere.h"\n'))
+    assert [s.rule for s in result.sources] == ["recorded"]
+    assert result.status == "improved"
+    notes = [r for r in read(tmp_path / "ledger.jsonl")[0] if r["kind"] == "note"]
+    assert "does not define the kernel smooth" in notes[0]["text"]
+
+
+def test_a_capture_without_source_is_one_sentence(tmp_path: Path) -> None:
+    (result,) = search(tmp_path, FakeServer(specialized), captures=[replace(capture(), source=None)])
+    assert result.status == "failed"
+    assert result.detail == "captures/demo/smooth.zarr holds no source of smooth; record it again with its source"
+
+
+def test_the_working_tree_is_the_baseline_where_it_differs(tmp_path: Path) -> None:
+    edited = TEXT.replace("k < 4", "k < 5")
+    server = FakeServer(by_text(inverse_width=1.5))
+    (result,) = search(tmp_path, server, working=tree(edited))
+    assert result.baseline == "working tree, default pipeline"
+    assert result.before == edited
+    assert server.submitted[0][1] == Variant(files=(("kernels.cu", edited),))
+
+
+def test_pointers_that_overlap_in_one_launch_get_no_restrict(tmp_path: Path) -> None:
+    (result,) = search(tmp_path, FakeServer(by_text()), captures=[capture(disjoint=False)])
+    assert not any("restrict" in s.rule and "+" not in s.rule for s in result.sources)
+    assert "accumulate" not in {s.rule for s in result.sources}
+
+
+def test_an_edit_of_a_shared_function_must_suit_the_other_kernels_of_the_file(tmp_path: Path) -> None:
+    other = capture(symbol="other")
+
+    class Server(FakeServer):
+        def submit(self, capture: Capture, variant: Variant, unit: int = 0, timing: str = "rank") -> Future[Outcome]:
+            if capture.symbol == "other" and "inverse" in text_of(variant):
+                self.model, own = (lambda v, u: Behaviour(status=Status.MISMATCH, detail="x differs")), self.model
+                found = super().submit(capture, variant, unit, timing)
+                self.model = own
+                return found
+            return super().submit(capture, variant, unit, timing)
+
+    (result,) = search(tmp_path, Server(by_text(inverse_width=1.5, out_sum=1.2)), neighbours=[other])
+    assert result.after is None or "inverse" not in result.after
+    assert result.promotions[0].reason == "it changes other, too: mismatch: x differs"
+
+
+def test_the_same_seed_gives_the_same_search(tmp_path: Path) -> None:
+    servers = [FakeServer(by_text(inverse_width=1.5)) for _ in range(3)]
+    for number, server in enumerate(servers):
+        search(tmp_path / str(number), server, replace(QUICK, seed=number // 2))
+    assert servers[0].submitted == servers[1].submitted
+    assert servers[0].submitted != servers[2].submitted
+
+
+def test_a_resumed_search_evaluates_nothing_twice(tmp_path: Path) -> None:
+    first, second = (FakeServer(by_text(inverse_width=1.5)) for _ in range(2))
+    (before,) = search(tmp_path, first)
+    (after,) = search(tmp_path, second)
+    assert second.submitted == []
+    assert second.compared == []
+    assert replace(after, seconds=0.0) == replace(before, seconds=0.0)
+
+
+def test_a_search_cut_short_goes_on_where_it_was(tmp_path: Path) -> None:
+    whole = FakeServer(by_text(inverse_width=1.5))
+    search(tmp_path / "whole", whole)
+    cut = interrupted_after(12, by_text(inverse_width=1.5))
+    search(tmp_path / "cut", cut)
+    told = sum(r["kind"] == "outcome" for r in read(tmp_path / "cut" / "ledger.jsonl")[0])
+    rest = FakeServer(by_text(inverse_width=1.5))
+    (result,) = search(tmp_path / "cut", rest)
+    assert result.status == "improved"
+    assert 8 <= told < 12
+    assert cut.submitted[:told] + rest.submitted == whole.submitted, "only what was in flight is done again"
+
+
+def interrupted_after(calls: int, model: Model) -> FakeServer:
+    """A server at whose n-th request the user presses ctrl-C."""
+
+    class Server(FakeServer):
+        def submit(self, capture: Capture, variant: Variant, unit: int = 0, timing: str = "rank") -> Future[Outcome]:
+            if len(self.submitted) >= calls:
+                raise KeyboardInterrupt
+            return super().submit(capture, variant, unit, timing)
+
+    return Server(model)
+
+
+def test_an_interrupt_reports_what_is_there_and_stops(tmp_path: Path) -> None:
+    server = interrupted_after(12, by_text(inverse_width=1.5))
+    results = search(tmp_path, server, captures=[capture(), capture(symbol="next")])
+    (result,) = results
+    assert result.status == "interrupted"
+    assert result.detail.startswith("interrupted after ")
+    assert result.baseline_ns is not None
+    assert any(s.trials for s in result.sources)
+    assert [r["result"]["status"] for r in read(tmp_path / "ledger.jsonl")[0] if r["kind"] == "result"] == [
+        "interrupted"
+    ]
+
+
+def test_a_damaged_capture_ends_its_own_search_only(tmp_path: Path) -> None:
+    class Server(FakeServer):
+        def submit(self, capture: Capture, variant: Variant, unit: int = 0, timing: str = "rank") -> Future[Outcome]:
+            if capture.symbol != "broken":
+                return super().submit(capture, variant, unit, timing)
+            failed: Future[Outcome] = Future()
+            failed.set_exception(CaptureError("captures/demo/broken.zarr: chunk 3 is damaged; record it again"))
+            return failed
+
+    broken, sound = search(tmp_path, Server(by_text(inverse_width=1.5)), captures=[capture(symbol="broken"), capture()])
+    assert (broken.status, broken.detail) == (
+        "failed",
+        "captures/demo/broken.zarr: chunk 3 is damaged; record it again",
+    )
+    assert sound.status == "improved"
+
+
+def test_an_unusable_device_stops_the_run(tmp_path: Path) -> None:
+    class Server(FakeServer):
+        def submit(self, capture: Capture, variant: Variant, unit: int = 0, timing: str = "rank") -> Future[Outcome]:
+            failed: Future[Outcome] = Future()
+            failed.set_exception(DeviceUnavailable("no"))
+            return failed
+
+    with pytest.raises(DeviceUnavailable):
+        search(tmp_path, Server(by_text()))
+
+
+def test_time_that_runs_out_ends_the_tuning(tmp_path: Path) -> None:
+    (result,) = search(tmp_path, FakeServer(by_text(inverse_width=1.5)), replace(QUICK, seconds=0.0))
+    assert sum(s.trials for s in result.sources) == 0
+    assert result.status == "not improved"
+
+
+def test_progress_is_told(tmp_path: Path) -> None:
+    lines: list[str] = []
+    search(tmp_path, FakeServer(by_text(inverse_width=1.5)), progress=lines.append)
+    assert any("best 1.50x" in line and line.startswith("demo/smooth: ") for line in lines)
+    assert all("\n" not in line for line in lines)
+
+
+def test_seeds_and_sources_are_on_record(tmp_path: Path) -> None:
+    search(tmp_path, FakeServer(by_text()), replace(QUICK, seed=7))
+    records = read(tmp_path / "ledger.jsonl")[0]
+    assert records[0]["kind"] == "run"
+    assert records[0]["seed"] == 7
+    sources = [r for r in records if r["kind"] == "source"]
+    assert sources[0]["rule"] == "recorded"
+    assert sources[0]["files"] == {"kernels.cu": TEXT}
+    assert len(sources) > 5
