@@ -93,7 +93,7 @@ def _read_item(module: Module, line: str) -> None:
     if line.startswith("declare "):
         module.declarations[_callee_name(line)] = line
     elif match := _GLOBAL_LINE.match(line):
-        module.globals[match[1]] = match[2]
+        module.globals[match[1]] = unquoted(match[2])
     elif match := _TYPE_LINE.match(line):
         module.types[unquoted(match[1])] = unquoted(match[2])
     elif match := _GROUP_LINE.match(line):
@@ -135,8 +135,8 @@ def _named(text: str, prefix: str) -> str:
 
 
 def unquoted(text: str) -> str:
-    """Local names and labels without quotes, so that a suffix can be added to any of them."""
-    text = re.sub(r'%"([^"]*)"', lambda match: f"%{_escaped(match[1])}", text)
+    """Local names, names of types and labels without quotes, so that a suffix can be added to any of them."""
+    text = re.sub(r'(c"[^"]*")|%"([^"]*)"', lambda match: match[1] or f"%{_escaped(match[2])}", text)
     return re.sub(r'^"([^"]*)":', lambda match: f"{_escaped(match[1])}:", text, flags=re.MULTILINE)
 
 
