@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from r3bench.devices import Device, open_device, survey
 from r3bench.devices.cpu.device import CpuDevice
 from r3bench.devices.cpu.elf import read_symbols
+from r3bench.devices.cpu.process import ForkServer
 from r3bench.errors import CaptureError, DeviceFault, DeviceUnavailable, LaunchError, ReplayTimeout
 from r3bench.model import Allocation, Binary, Dim3, Global, LaunchConfig, Pointer, ReplayUnit, Status
 
@@ -481,7 +482,7 @@ def test_arguments_of_another_size(single: CpuDevice, build: Build) -> None:
 def test_more_memory_than_there_is(single: CpuDevice, build: Build) -> None:
     unit, before = unit_of()
     huge = Allocation(name="huge", address=0, nbytes=1 << 42)
-    with pytest.raises(LaunchError, match="out of memory: the unit needs"):
+    with pytest.raises(LaunchError, match="out of memory: unit 0 needs 4398046519104 bytes"):
         single.allocate(replace(unit, allocations=(*unit.allocations, huge)), before)
     with pytest.raises(LaunchError, match="needs more memory for a block"):
         run(single, build("FRAME(1UL << 43) BLOCK()"), unit, before)
@@ -565,6 +566,44 @@ def test_two_devices_at_once(single: CpuDevice, device: CpuDevice, build: Build)
         np.testing.assert_array_equal(floats(each, memory), 1 + 2 * np.arange(1000, dtype=np.float32))
     with pytest.raises(ValueError, match="belongs to another device"):
         single.download(memories[1][1])
+    with pytest.raises(ValueError, match="another device"):
+        single.launch(device.load(build(SAXPY)), memories[0][1], unit.launch)
+
+
+def test_a_unit_of_many_buffers_is_described_in_parts(
+    single: CpuDevice, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("r3bench.devices.cpu.device._PART", 1)
+    unit, before = unit_of(4, globals=(Global(symbol="counter", nbytes=4), Global(symbol="other", nbytes=4)))
+    before |= {"counter": bytes_of(np.array([1], np.int32)), "other": np.zeros(4, np.uint8)}
+    memory = run(single, build(COUNTER), unit, before)
+    assert single.download(memory)["counter"].view(np.int32)[0] == 2
+
+
+def test_an_interrupted_launch_confuses_no_later_one(single: CpuDevice, build: Build) -> None:
+    """The answer that was not waited for must not be taken for another's."""
+    unit, before = unit_of()
+    kernel, memory = single.load(build(SAXPY)), single.allocate(unit, before)
+    hang = single.load(build(HANG))
+    usual = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    with pytest.raises(KeyboardInterrupt):
+        single.launch(hang, memory, unit.launch)
+    signal.signal(signal.SIGALRM, usual)
+    single.launch(kernel, memory, unit.launch)
+    np.testing.assert_array_equal(floats(single, memory), 1 + 2 * np.arange(1000, dtype=np.float32))
+
+
+def test_a_server_that_does_not_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(DeviceUnavailable, match="fork server did not start: it ended with exit code 1"):
+        ForkServer()
+    monkeypatch.undo()
+    (tmp_path / "llvmlite.py").write_text("raise ImportError('there is no LLVM')")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    monkeypatch.setattr("r3bench.devices.cpu.process._environment", lambda: {"PYTHONPATH": path})
+    with pytest.raises(DeviceUnavailable, match="did not start: ImportError: there is no LLVM; r3bench doctor"):
+        ForkServer()
 
 
 def test_evict_and_conditions(device: CpuDevice, build: Build) -> None:

@@ -12,7 +12,6 @@ import mmap
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -117,12 +116,6 @@ class Arena:
         self._next = _up(PAGE, GUARD)
         self._free: dict[int, list[int]] = {}
 
-    def check_available(self, nbytes: int) -> None:
-        """LaunchError if so many bytes cannot be had."""
-        available = available_bytes()
-        if nbytes > available:
-            raise LaunchError(f"out of memory: the unit needs {nbytes} bytes, and {available} are available")
-
     def allocate(self, buffers: Iterable[tuple[str, int, int]]) -> Segment:
         """Room for the buffers, with pages that exist; LaunchError if they cannot be had."""
         spans, nbytes = plan(buffers)
@@ -170,15 +163,3 @@ def _punch_hole(fd: int, offset: int, nbytes: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_long(offset), ctypes.c_long(nbytes)):
         raise OSError(ctypes.get_errno(), "the arena's pages cannot be given back")
-
-
-def available_bytes() -> int:
-    """Memory that could still be had, by the system's own estimate and the control group's limit."""
-    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-    available = int(fields["MemAvailable"].split()[0]) * 1024
-    group = Path("/sys/fs/cgroup")
-    try:
-        limit, used = (group / "memory.max").read_text(), (group / "memory.current").read_text()
-    except OSError:
-        return available
-    return available if limit.strip() == "max" else max(0, min(available, int(limit) - int(used)))

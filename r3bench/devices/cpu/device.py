@@ -32,14 +32,15 @@ _SETUP_TIMEOUT_S = 30.0
 # Empty round trips measured before a window, and before the first: the shortest must be shorter than any real one's.
 _PINGS, _FIRST_PINGS = 2, 32
 # So many pages and globals of a memory fit in one datagram.
-_PART = 1000
+_PART = 500
 _MAX_MEMORIES = 1 << 15
 
 
 class CpuKernel:
     """A binary that may be launched; every worker links it when it first needs it."""
 
-    def __init__(self, identity: int, binary: Binary, symbols: Symbols) -> None:
+    def __init__(self, device: CpuDevice, identity: int, binary: Binary, symbols: Symbols) -> None:
+        self.device = weakref.ref(device)
         self.identity = identity
         self.binary = binary
         self.symbols = symbols
@@ -109,10 +110,12 @@ class CpuDevice:
         held = self._own(memory)
         identity = self._memories.pop(held)
         worker = self._resources.worker
-        if worker is not None and identity in worker.memories:
-            worker.memories.discard(identity)
-            self._tell(worker, Op.UNMAP, identity)
-        self._resources.arena.release(held.segment)
+        try:
+            if worker is not None and identity in worker.memories and worker.alive():
+                worker.memories.discard(identity)
+                self._tell(worker, Op.UNMAP, identity)
+        finally:
+            self._resources.arena.release(held.segment)
 
     def _own(self, memory: Memory) -> CpuMemory:
         if memory not in self._memories:
@@ -123,9 +126,14 @@ class CpuDevice:
 
     def load(self, binary: Binary) -> CpuKernel:
         """Link the object in the worker; LaunchError if its format, target or symbols do not fit."""
-        kernel = CpuKernel(next(self._kernel_ids), binary, check_binary(binary, self.target))
+        kernel = CpuKernel(self, next(self._kernel_ids), binary, check_binary(binary, self.target))
         weakref.finalize(kernel, self._unused_kernels.append, kernel.identity).atexit = False
         self._provide_kernel(self._worker(), kernel)
+        return kernel
+
+    def _own_kernel(self, kernel: Kernel) -> CpuKernel:
+        if not isinstance(kernel, CpuKernel) or kernel.device() is not self:
+            raise ValueError("this kernel was loaded by another device")
         return kernel
 
     def launch(
@@ -141,8 +149,7 @@ class CpuDevice:
         if order not in self.orders:
             raise ValueError(f"the CPU device runs threads in order {' or '.join(self.orders)}, not {order}")
         held = self._own(memory)
-        how = (Poison.BLOCK, order == "reverse")
-        self._run(cast(CpuKernel, kernel), [held], launch, how, timeout_s)
+        self._run(kernel, [held], launch, (Poison.BLOCK, order == "reverse"), timeout_s)
         damaged = held.segment.damage()
         if damaged is not None:
             raise DeviceFault(faults.spoiled(kernel.binary.symbol, damaged, held.segment))
@@ -153,18 +160,19 @@ class CpuDevice:
         """Nanoseconds by this process's clock, less the shortest empty round trip to a worker that was ever seen."""
         held = [self._own(memory) for memory in memories]
         self._measure_round_trip()
-        elapsed = self._run(cast(CpuKernel, kernel), held, launch, (Poison.NONE, False), timeout_s)
+        elapsed = self._run(kernel, held, launch, (Poison.NONE, False), timeout_s)
         return max(1.0, elapsed - self._round_trip_ns)
 
     def _run(
         self,
-        kernel: CpuKernel,
+        loaded: Kernel,
         memories: list[CpuMemory],
         launch: LaunchConfig,
         how: tuple[Poison, bool],
         timeout_s: float,
     ) -> int:
         """Nanoseconds from request to answer; ``how`` says what is poisoned and whether the order is reversed."""
+        kernel = self._own_kernel(loaded)
         self._check(kernel, memories, launch)
         worker = self._ready(kernel, memories)
         poison, reverse = how

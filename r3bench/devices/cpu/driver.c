@@ -118,6 +118,7 @@ void r3_serve(u32 thread) {
 }
 
 static void run_launch(u32 threads) {
+  if (job.blocks == 1) threads = 1;
   job.next = 0;
   if (threads > 1) {
     unfinished.value = threads - 1;

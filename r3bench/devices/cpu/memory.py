@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from r3bench.devices import Bytes
 from r3bench.devices.cpu.arena import Arena, Segment
+from r3bench.devices.cpu.available import check_available
 from r3bench.errors import CaptureError, LaunchError
 from r3bench.model import Pointer, ReplayUnit
 
@@ -35,7 +36,7 @@ class CpuMemory:
 
     def __init__(self, arena: Arena, unit: ReplayUnit, before: Mapping[str, Bytes]) -> None:
         self.unit = unit
-        arena.check_available(sum(nbytes for _, nbytes, _ in _buffers(unit)))
+        check_available(sum(nbytes for _, nbytes, _ in _buffers(unit)), f"unit {unit.index}")
         self._contents = {name: _kept(before, name, nbytes) for name, nbytes, _ in _buffers(unit)}
         self._contents[ARGUMENTS] = np.frombuffer(unit.arguments, np.uint8)
         self._check_pointers()

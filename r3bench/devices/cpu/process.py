@@ -39,7 +39,7 @@ class ForkServer:
         self._errors = os.memfd_create("r3bench-errors", os.MFD_CLOEXEC)
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command = [sys.executable, "-m", "r3bench.devices.cpu.forkserver", str(theirs.fileno())]
+            command = [sys.executable, "-P", "-m", "r3bench.devices.cpu.forkserver", str(theirs.fileno())]
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -49,15 +49,21 @@ class ForkServer:
                 env=_environment(),
                 process_group=0,
             )
+        self.processor = self._greeting()
+
+    def _greeting(self) -> str:
         self._channel.settimeout(_START_TIMEOUT_S)
         try:
-            (name,) = HELLO.unpack(self._channel.recv(HELLO.size))
-        except (OSError, ValueError) as error:
-            raise self._failed() from error
-        except Exception:
+            record = self._channel.recv(HELLO.size)
+        except OSError:
+            record = b""
+        except BaseException:
             self.close()
             raise
-        self.processor: str = name.rstrip(b"\0").decode()
+        if len(record) != HELLO.size:
+            raise self._failed()
+        (name,) = HELLO.unpack(record)
+        return str(name.rstrip(b"\0").decode())
 
     def fork(self, fds: Sequence[int], threads: int) -> int:
         """The process id of a new worker that has these descriptors; OSError if the server is gone."""
@@ -81,9 +87,13 @@ class ForkServer:
 
     def _ask(self, request: int, number: int, fds: Sequence[int] = ()) -> int:
         with self._lock:
-            self._channel.settimeout(_FORK_TIMEOUT_S)
-            socket.send_fds(self._channel, [SERVER_REQUEST.pack(request, number)], list(fds))
-            answer = self._channel.recv(SERVER_ANSWER.size)
+            try:
+                self._channel.settimeout(_FORK_TIMEOUT_S)
+                socket.send_fds(self._channel, [SERVER_REQUEST.pack(request, number)], list(fds))
+                answer = self._channel.recv(SERVER_ANSWER.size)
+            except BaseException:  # the answer would be taken for that of the next request
+                self.close()
+                raise
         if not answer:
             raise ConnectionResetError("the fork server has ended")
         (value,) = SERVER_ANSWER.unpack(answer)
@@ -92,8 +102,9 @@ class ForkServer:
     def _failed(self) -> DeviceUnavailable:
         said = os.pread(self._errors, 1 << 16, 0).decode("utf-8", "replace").strip().splitlines()
         self.close()
-        reason = said[-1] if said else f"nothing was heard of it in {_START_TIMEOUT_S:g} s"
-        return DeviceUnavailable(f"the CPU device's fork server did not start: {reason}")
+        reason = said[-1].strip() if said else f"it ended with exit code {self._process.returncode} or was too slow"
+        what = "the CPU device's fork server did not start"
+        return DeviceUnavailable(f"{what}: {reason}; r3bench doctor says what is missing.")
 
 
 def _environment() -> dict[str, str]:
@@ -152,8 +163,8 @@ class Worker:
 
     def alive(self) -> bool:
         """Whether it still listens; an idle worker sends nothing, so anything to read is its end."""
-        self._channel.settimeout(0)
         try:
+            self._channel.settimeout(0)
             self._channel.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return True
@@ -174,6 +185,9 @@ class Worker:
             raise
         except OSError:
             record = b""
+        except BaseException:  # an interrupt: the answer would be taken for that of the next request
+            self.close()
+            raise
         if len(record) != RESULT.size:
             raise WorkerDied(self.close())
         return Result.unpack(record)

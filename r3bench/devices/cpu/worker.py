@@ -21,7 +21,9 @@ from typing import Any
 
 from llvmlite.binding.orcjit import JITLibraryBuilder, ResourceTracker
 
-from r3bench.devices.cpu.wire import ARENA, FRAMES, FRAMES_BYTES, RUN, Op, Poison, Reply, Result
+from r3bench.devices.cpu.available import check_available
+from r3bench.devices.cpu.wire import ARENA, FRAMES, RUN, Op, Poison, Reply, Result
+from r3bench.errors import LaunchError
 
 _PR_SET_PDEATHSIG = 1
 _MAP_POPULATE, _MAP_FIXED_NOREPLACE = 0x8000, 0x100000
@@ -218,7 +220,7 @@ class Worker:
 
     def _forget(self, handles: dict[int, Any], identity: int) -> None:
         handles.pop(identity, None)
-        self.bindings.clear()
+        self.bindings.clear()  # its tables point into what is gone
 
     # -- memories --
 
@@ -250,7 +252,7 @@ class Worker:
         frame_bytes = kernel.frame_bytes(ctypes.byref(launch)) or 1
         try:
             frames = self._frames(frame_bytes)
-        except OSError as error:
+        except (LaunchError, OSError) as error:
             return Result(Reply.NO_MEMORY, text=str(error))
         table, _ = self._bindings(identity, kernel, data[RUN.size :])
         blocks = shape[0] * shape[1] * shape[2]
@@ -286,11 +288,12 @@ class Worker:
         return self.bindings[identity, ids]
 
     def _frames(self, nbytes: int) -> Any:
-        """One frame per thread, each ending at a page that is not mapped."""
+        """One frame per thread, each ending at a page that is not mapped; LaunchError or OSError if there is none."""
         rounded = -(-nbytes // _FRAME_ALIGN) * _FRAME_ALIGN
         if rounded not in self.frames:
             if len(self.frames) > _CACHED:
                 self._drop_frames()
+            check_available(rounded * self.threads, f"a block on each of {self.threads} threads")
             self.frames[rounded] = self._map_frames(rounded)
         return self.frames[rounded]
 
@@ -298,8 +301,6 @@ class Worker:
         pages = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         frames = (ctypes.c_void_p * self.threads)()
         for thread in range(self.threads):
-            if self.next_frame + pages > FRAMES + FRAMES_BYTES:
-                raise OSError(f"{self.threads} threads need {nbytes} bytes each for a block")
             _map(self.next_frame, pages, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             frames[thread] = self.next_frame + pages - nbytes
             self.next_frame += pages + _FRAME_GUARD
