@@ -22,9 +22,10 @@ from pathlib import Path
 from llvmlite import binding as llvm
 from llvmlite.binding.orcjit import JITLibraryBuilder
 
+from r3bench.devices.cpu.native import die_with_parent, libc
 from r3bench.devices.cpu.provided import CONVERSIONS, MATH, MEMORY
 from r3bench.devices.cpu.wire import FORK, HELLO, SERVER_ANSWER, SERVER_REQUEST
-from r3bench.devices.cpu.worker import Code, Worker, die_with_parent, libc
+from r3bench.devices.cpu.worker import Code, Worker
 
 _DRIVER_EXPORTS = ("r3_window", "r3_serve", "r3_evict_block", "r3_report_faults_to", "r3_on_fault")
 _DRIVER_FLAGS = ("-c", "-O2", "-fPIC", "-ffreestanding", "-fno-stack-protector", "-fno-sanitize=all")

@@ -10,8 +10,6 @@ import ctypes
 import json
 import mmap
 import os
-import resource
-import signal
 import socket
 import threading
 from array import array
@@ -22,13 +20,22 @@ from typing import Any
 from llvmlite.binding.orcjit import JITLibraryBuilder, ResourceTracker
 
 from r3bench.devices.cpu.available import check_available
+from r3bench.devices.cpu.native import (
+    Binding,
+    Launch,
+    Outcome,
+    Own,
+    Slot,
+    Window,
+    catch_faults,
+    libc,
+    limit_resources,
+    map_exactly,
+    use_signal_stack,
+)
 from r3bench.devices.cpu.wire import ARENA, FRAMES, RUN, Op, Poison, Reply, Result
 from r3bench.errors import LaunchError
 
-_PR_SET_PDEATHSIG = 1
-_MAP_POPULATE, _MAP_FIXED_NOREPLACE = 0x8000, 0x100000
-_SA_SIGINFO, _SA_ONSTACK, _SA_RESETHAND = 0x4, 0x08000000, 0x80000000
-_FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
 _MAX_DATAGRAM = 1 << 18
 _FDS_BYTES = socket.CMSG_SPACE(4)
 _FRAME_ALIGN = 256
@@ -38,65 +45,6 @@ _EVICT_PARTS = 64
 _EVICT_MAX_BYTES = 1 << 29
 # Beyond these many, a cache of native tables or of frames is emptied.
 _CACHED = 32
-
-
-class _Launch(ctypes.Structure):
-    _fields_ = (
-        ("grid", ctypes.c_uint32 * 3),
-        ("block", ctypes.c_uint32 * 3),
-        ("shared_bytes", ctypes.c_uint32),
-        ("reverse", ctypes.c_uint32),
-    )
-
-
-class _Slot(ctypes.Structure):
-    _fields_ = (("at", ctypes.c_void_p), ("target", ctypes.c_void_p))
-
-
-class _Own(ctypes.Structure):
-    _fields_ = (("at", ctypes.c_void_p), ("initial", ctypes.c_char_p), ("nbytes", ctypes.c_uint64))
-
-
-class _Binding(ctypes.Structure):
-    _fields_ = (("args", ctypes.c_void_p), ("slots", ctypes.POINTER(_Slot)), ("slot_count", ctypes.c_uint64))
-
-
-class _Window(ctypes.Structure):
-    _fields_ = (
-        ("run", ctypes.c_void_p),
-        ("bindings", ctypes.POINTER(_Binding)),
-        ("owns", ctypes.POINTER(_Own)),
-        ("binding_count", ctypes.c_uint64),
-        ("own_count", ctypes.c_uint64),
-        ("frame_bytes", ctypes.c_uint64),
-        ("frames", ctypes.POINTER(ctypes.c_void_p)),
-        ("launch", _Launch),
-        ("threads", ctypes.c_uint32),
-        ("poison", ctypes.c_uint32),
-    )
-
-
-class _Outcome(ctypes.Structure):
-    _fields_ = (("status", ctypes.c_uint32), ("index", ctypes.c_uint32), ("block", ctypes.c_uint32 * 3))
-
-
-class _SignalAction(ctypes.Structure):
-    _fields_ = (
-        ("handler", ctypes.c_void_p),
-        ("mask", ctypes.c_ulong * 16),
-        ("flags", ctypes.c_int),
-        ("restorer", ctypes.c_void_p),
-    )
-
-
-class _SignalStack(ctypes.Structure):
-    _fields_ = (("sp", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
-
-
-libc = ctypes.CDLL(None, use_errno=True)
-libc.mmap.restype = ctypes.c_void_p
-libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
-libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +74,6 @@ class _Memory:
     globals: dict[str, int]
 
 
-def _map(address: int, nbytes: int, flags: int, fd: int = -1, offset: int = 0) -> None:
-    """Map at exactly this address, with every page present; OSError if it cannot be."""
-    protection = mmap.PROT_READ | mmap.PROT_WRITE
-    got = libc.mmap(address, nbytes, protection, flags | _MAP_FIXED_NOREPLACE | _MAP_POPULATE, fd, offset)
-    if got != address:
-        raise OSError(ctypes.get_errno(), f"{nbytes} bytes cannot be mapped at {address:#x}")
-
-
 class Worker:
     """Answers the requests of one device until its socket closes."""
 
@@ -149,16 +89,14 @@ class Worker:
         self.next_frame = FRAMES
         self.bindings: dict[tuple[int, bytes], tuple[Any, list[Any]]] = {}
         self.evicted: tuple[mmap.mmap, Any] | None = None
-        self.window = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Window), ctypes.POINTER(_Outcome))(
-            code.driver["r3_window"]
-        )
+        self.window = ctypes.CFUNCTYPE(None, ctypes.POINTER(Window), ctypes.POINTER(Outcome))(code.driver["r3_window"])
 
     def live(self) -> None:
         """Set the process up and serve; returns when the device is gone."""
-        _limit_resources()
-        _map(ARENA, mmap.PAGESIZE, mmap.MAP_SHARED, self.arena)
+        limit_resources()
+        map_exactly(ARENA, mmap.PAGESIZE, mmap.MAP_SHARED, self.arena)
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.code.driver["r3_report_faults_to"])(ARENA)
-        _catch_faults(self.code.driver["r3_on_fault"])
+        catch_faults(self.code.driver["r3_on_fault"])
         self._start_threads()
         while request := self._receive():
             self.channel.send(self._answer(*request).pack())
@@ -167,10 +105,10 @@ class Worker:
         serve = ctypes.CFUNCTYPE(None, ctypes.c_uint32)(self.code.driver["r3_serve"])
 
         def body(number: int) -> None:
-            _use_signal_stack()
+            use_signal_stack()
             serve(number)
 
-        _use_signal_stack()
+        use_signal_stack()
         threading.stack_size(_THREAD_STACK_BYTES)
         for number in range(1, self.threads):
             threading.Thread(target=body, args=(number,), daemon=True).start()
@@ -230,7 +168,7 @@ class Worker:
         memory.globals.update(description["globals"])
         try:
             for address, nbytes in description["pages"]:
-                _map(address, nbytes, mmap.MAP_SHARED, self.arena, address - ARENA)
+                map_exactly(address, nbytes, mmap.MAP_SHARED, self.arena, address - ARENA)
                 memory.pages.append((address, nbytes))
         except OSError as error:
             self._unmap(description["id"])
@@ -248,7 +186,7 @@ class Worker:
     def _run(self, data: bytes) -> Result:
         _, poison, identity, *shape = RUN.unpack_from(data)
         kernel = self.kernels[identity]
-        launch = _Launch.from_buffer_copy(data, RUN.size - ctypes.sizeof(_Launch))
+        launch = Launch.from_buffer_copy(data, RUN.size - ctypes.sizeof(Launch))
         frame_bytes = kernel.frame_bytes(ctypes.byref(launch)) or 1
         try:
             frames = self._frames(frame_bytes)
@@ -258,7 +196,7 @@ class Worker:
         blocks = shape[0] * shape[1] * shape[2]
         if poison == Poison.BLOCK and blocks * frame_bytes > 1 << 28:
             poison = Poison.LAUNCH  # filling more than that would take longer than most kernels
-        window = _Window(
+        window = Window(
             run=kernel.run,
             bindings=table,
             owns=kernel.initial,
@@ -270,7 +208,7 @@ class Worker:
             threads=self.threads,
             poison=poison,
         )
-        outcome = _Outcome()
+        outcome = Outcome()
         self.window(ctypes.byref(window), ctypes.byref(outcome))
         return Result(_status(outcome.status), outcome.index, tuple(outcome.block))
 
@@ -281,7 +219,7 @@ class Worker:
         if (identity, ids) not in self.bindings:
             memories = [self.memories[number] for number in memoryview(ids).cast("I")]
             slots = [_slots(kernel, memory) for memory in memories]
-            table = (_Binding * len(memories))()
+            table = (Binding * len(memories))()
             for row, memory, own in zip(table, memories, slots, strict=True):
                 row.args, row.slots, row.slot_count = memory.arguments, own, len(own)
             self.bindings[identity, ids] = (table, slots)
@@ -301,7 +239,7 @@ class Worker:
         pages = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         frames = (ctypes.c_void_p * self.threads)()
         for thread in range(self.threads):
-            _map(self.next_frame, pages, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            map_exactly(self.next_frame, pages, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             frames[thread] = self.next_frame + pages - nbytes
             self.next_frame += pages + _FRAME_GUARD
         return frames
@@ -322,9 +260,9 @@ class Worker:
             address = ctypes.addressof(ctypes.c_char.from_buffer(held))
             self.evicted = (held, ctypes.c_void_p(address))
         held, pointer = self.evicted
-        table = (_Binding * 1)(_Binding(args=ctypes.addressof(pointer)))
-        launch = _Launch(grid=(_EVICT_PARTS, 1, 1), block=(1, 1, 1), shared_bytes=len(held) // _EVICT_PARTS)
-        window = _Window(
+        table = (Binding * 1)(Binding(args=ctypes.addressof(pointer)))
+        launch = Launch(grid=(_EVICT_PARTS, 1, 1), block=(1, 1, 1), shared_bytes=len(held) // _EVICT_PARTS)
+        window = Window(
             run=self.code.driver["r3_evict_block"],
             bindings=table,
             binding_count=1,
@@ -332,21 +270,21 @@ class Worker:
             launch=launch,
             threads=self.threads,
         )
-        self.window(ctypes.byref(window), ctypes.byref(_Outcome()))
+        self.window(ctypes.byref(window), ctypes.byref(Outcome()))
 
 
 def _linked(code: ResourceTracker, variables: dict[str, tuple[int, bool]]) -> _Kernel:
     own = {name: code[name] for name in variables}
     writable = [(own[name], nbytes) for name, (nbytes, changes) in variables.items() if changes and nbytes]
     # ctypes.c_char_p fields keep a reference to the bytes they point to.
-    initial = [_Own(at, ctypes.string_at(at, nbytes), nbytes) for at, nbytes in writable]
+    initial = [Own(at, ctypes.string_at(at, nbytes), nbytes) for at, nbytes in writable]
     return _Kernel(
         code=code,
         run=code["r3_run_block"],
-        frame_bytes=ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.POINTER(_Launch))(code["r3_frame_bytes"]),
+        frame_bytes=ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.POINTER(Launch))(code["r3_frame_bytes"]),
         slots={name: code[f"r3_slot.{name}"] for name in variables},
         own=own,
-        initial=(_Own * len(initial))(*initial),
+        initial=(Own * len(initial))(*initial),
         initial_count=len(initial),
     )
 
@@ -354,7 +292,7 @@ def _linked(code: ResourceTracker, variables: dict[str, tuple[int, bool]]) -> _K
 def _slots(kernel: _Kernel, memory: _Memory) -> Any:
     """Every device variable of the kernel: the memory's copy, or the object's own where the memory has none."""
     targets = {at: memory.globals.get(name, kernel.own[name]) for name, at in kernel.slots.items()}
-    return (_Slot * len(targets))(*(_Slot(at, target) for at, target in targets.items()))
+    return (Slot * len(targets))(*(Slot(at, target) for at, target in targets.items()))
 
 
 def _status(returned: int) -> Reply:
@@ -370,49 +308,3 @@ def _evict_bytes() -> int:
         sizes.append(int(text.rstrip("KMG")) * {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1))
     part = min(2 * max(sizes), _EVICT_MAX_BYTES) // _EVICT_PARTS
     return part // 64 * 64 * _EVICT_PARTS
-
-
-# -- the process ----------------------------------------------------------------------------------------------------
-
-
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends; exit at once if it has ended already."""
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def _limit_resources() -> None:
-    """No core files, no files at all, and an address space of physical memory and a little more."""
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    _lower(resource.RLIMIT_AS, physical + (32 << 30))
-
-
-def _lower(limit: int, value: int) -> None:
-    hard = resource.getrlimit(limit)[1]
-    if hard == resource.RLIM_INFINITY or value < hard:
-        resource.setrlimit(limit, (value, value))
-
-
-def _catch_faults(handler: int) -> None:
-    action = _SignalAction(handler=handler, flags=_signed(_SA_SIGINFO | _SA_ONSTACK | _SA_RESETHAND))
-    for number in _FAULTS:
-        libc.sigaction(number, ctypes.byref(action), None)
-
-
-def _signed(flags: int) -> int:
-    return flags - (1 << 32) if flags >= 1 << 31 else flags
-
-
-def _use_signal_stack() -> None:
-    """A stack of its own for the handler of this thread, so that an overflow of the thread's stack is reported too."""
-    size = 1 << 16
-    stack = mmap.mmap(-1, size)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(stack))
-    _signal_stacks.append(stack)
-    libc.sigaltstack(ctypes.byref(_SignalStack(address, 0, size)), None)
-
-
-_signal_stacks: list[mmap.mmap] = []
