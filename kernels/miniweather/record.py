@@ -16,6 +16,7 @@ from sys import float_info
 
 from kernels.miniweather.driver import TOP, Model, open_session
 from kernels.miniweather.reference import HEIGHT, P0, WIDTH, Weather
+from r3bench.record import Session
 
 # Launches of each kernel in a time step; initial_state has one in all.
 LAUNCHES = {"halo_x": 3, "halo_z": 3, "tendencies_x": 3, "tendencies_z": 3, "update": 6, "diagnostics": 1}
@@ -65,18 +66,17 @@ SMALL = plan(light=(160, 80), heavy=(80, 40), other=(52, 26), early=6, late=15)
 LARGE = plan(light=(1600, 800), heavy=(1600, 800), other=(1000, 500), early=1, late=2)
 
 
-def record(run: Run, device: str, folder: Path) -> None:
-    """Run the application and add what is kept of it to the captures in ``folder``."""
-    with open_session(device, "kernels.miniweather.record") as session:
-        for kernel, places in run.kept.items():
-            for step, launch in places:
-                label = f"{run.weather} {run.nx}x{run.nz}, step {step}, launch {launch}"
-                session.capture(kernel, [step * LAUNCHES.get(kernel, 1) + launch], label=label)
-        model = Model(session, run.nx, run.nz, run.weather)
-        for n in range(run.steps):
-            model.step(n)
-            model.totals()
-        session.save(folder, add=True)
+def record(session: Session, run: Run, folder: Path) -> None:
+    """Run the application in a session of its own and add what is kept of it to the captures in ``folder``."""
+    for kernel, places in run.kept.items():
+        for step, launch in places:
+            label = f"{run.weather} {run.nx}x{run.nz}, step {step}, launch {launch}"
+            session.capture(kernel, [step * LAUNCHES.get(kernel, 1) + launch], label=label)
+    model = Model(session, run.nx, run.nz, run.weather)
+    for n in range(run.steps):
+        model.step(n)
+        model.totals()
+    session.save(folder, add=True)
 
 
 def tolerances(runs: Sequence[Run]) -> dict[str, str]:
@@ -109,7 +109,8 @@ def main() -> None:
     runs = LARGE if options.large else SMALL
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".recording-") as folder:
         for run in runs:
-            record(run, options.device, Path(folder))
+            with open_session(options.device, "kernels.miniweather.record") as session:
+                record(session, run, Path(folder))
         for store in sorted(Path(folder).iterdir()):
             shutil.rmtree(out / store.name, ignore_errors=True)
             store.rename(out / store.name)

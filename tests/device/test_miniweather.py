@@ -145,19 +145,6 @@ def test_the_captures_are_small_and_varied() -> None:
         assert kernel == "initial_state" or units[0].occurrence != units[1].occurrence
 
 
-def test_the_record_script_keeps_the_launches_that_a_run_names(tmp_path: Path) -> None:
-    for nx, nz in ((20, 12), (12, 10)):
-        kept: dict[str, Places] = {"update": ((1, 4),), "initial_state": ((0, 0),)}
-        record(Run(weather="gravity", nx=nx, nz=nz, kept=kept), "cpu", tmp_path)
-    first, second = store.open_capture(tmp_path / "update.zarr").units
-    assert (first.label, first.occurrence, first.held_out) == ("gravity 20x12, step 1, launch 4", 10, False)
-    assert (second.label, second.occurrence, second.held_out) == ("gravity 12x10, step 1, launch 4", 10, True)
-    source = store.open_capture(tmp_path / "initial_state.zarr").source
-    assert source is not None
-    assert (source.root, source.main) == ("kernels/miniweather", "kernels.cu")
-    assert [path for path, _ in source.files] == ["constants.h", "kernels.cu"]
-
-
 # -- the driver on the CPU device -------------------------------------------------------------------------------------
 
 
@@ -192,3 +179,17 @@ def test_a_run_conserves_mass_and_energy_and_follows_the_numpy_scheme(
     for variable in range(4):
         largest = np.abs(expected[variable]).max()
         np.testing.assert_allclose(model.inner_state[variable], expected[variable], rtol=0, atol=1e-10 * largest)
+
+
+def test_recording_keeps_the_launches_that_a_run_names(compiler: Compiler, device: Device, tmp_path: Path) -> None:
+    kept: dict[str, Places] = {"update": ((1, 4),), "initial_state": ((0, 0),)}
+    for nx, nz in ((20, 12), (12, 10)):
+        with Session("miniweather", HERE, device, compiler=compiler, top=TOP) as session:
+            record(session, Run(weather="gravity", nx=nx, nz=nz, kept=kept), tmp_path)
+    first, second = store.open_capture(tmp_path / "update.zarr").units
+    assert (first.label, first.occurrence, first.held_out) == ("gravity 20x12, step 1, launch 4", 10, False)
+    assert (second.label, second.occurrence, second.held_out) == ("gravity 12x10, step 1, launch 4", 10, True)
+    source = store.open_capture(tmp_path / "initial_state.zarr").source
+    assert source is not None
+    assert (source.root, source.main) == ("kernels/miniweather", "kernels.cu")
+    assert [path for path, _ in source.files] == ["constants.h", "kernels.cu"]
