@@ -7,6 +7,7 @@ leaves alone; every proposal is verified by replay all the same. Pure: text in, 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from r3bench.evolve.facts import Facts
 from r3bench.evolve.motion import Rewrite, hoistable, share
 from r3bench.evolve.names import Variable
 from r3bench.evolve.reads import Needs
-from r3bench.syntax import Edit, Node, apply, find_kernel, functions, text_of, walk
+from r3bench.syntax import Edit, Function, Node, apply, find_kernel, functions, text_of, walk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,25 +43,26 @@ class Subject:
     def known(self) -> Declared:
         return declared(*self.context, self.text)
 
-    def facts(self) -> Facts:
-        """What is known of the kernel itself."""
-        return Facts(find_kernel(self.text, self.kernel), self.known(), self.disjoint)
+    def function(self, name: str = "") -> Function:
+        """The kernel, or a device function of this text by name."""
+        if not name:
+            return find_kernel(self.text, self.kernel)
+        return next(f for f in functions(self.text) if f.name == name and not f.kernel)
+
+    def facts(self, name: str = "") -> Facts:
+        """What is known of the kernel, or of a device function: there nothing says where its pointers lead."""
+        return Facts(self.function(name), self.known(), self.disjoint and not name)
 
     def reachable(self) -> list[str]:
         """The device functions of this text that the kernel calls, directly or not."""
         own = {f.name: f for f in functions(self.text) if not f.kernel}
-        found, pending = list[str](), [find_kernel(self.text, self.kernel)]
+        found, pending = list[str](), [self.function()]
         while pending:
             called = [text_of(n) for n in walk(pending.pop().body) if n.type == "identifier"]
             new = [name for name in dict.fromkeys(called) if name in own and name not in found]
             found += new
             pending += [own[name] for name in new]
         return found
-
-    def helper(self, name: str) -> Facts:
-        """What is known of a device function; nothing of where its pointers lead."""
-        function = next(f for f in functions(self.text) if f.name == name and not f.kernel)
-        return Facts(function, self.known(), False)
 
     def edited(self, text: str) -> Subject:
         return Subject(text=text, kernel=self.kernel, disjoint=self.disjoint, context=self.context)
@@ -77,17 +79,28 @@ def proposals(text: str, kernel: str, *, disjoint: bool = False, context: Sequen
     subject = Subject(text=text, kernel=kernel, disjoint=disjoint, context=tuple(context))
     find_kernel(text, kernel)
     made: dict[str, Proposal] = {}
+    rule = _remembering()
     for chain in (*((name,) for name in RULES), *CHAINS):
-        proposal = _chain(subject, chain)
+        proposal = _chain(subject, chain, rule)
         if proposal is not None and proposal.text != text:
             made.setdefault(proposal.text, proposal)
     return list(made.values())
 
 
-def _chain(subject: Subject, names: Sequence[str]) -> Proposal | None:
+def _remembering() -> Callable[[str, Subject], str]:
+    """Rules by name; what a rule made of a text once is not worked out again, for chains begin alike."""
+
+    @functools.cache
+    def apply_rule(name: str, subject: Subject) -> str:
+        return RULES[name](subject)
+
+    return apply_rule
+
+
+def _chain(subject: Subject, names: Sequence[str], rule: Callable[[str, Subject], str]) -> Proposal | None:
     used, current = [], subject
     for name in names:
-        text = RULES[name](current)
+        text = rule(name, current)
         if text != current.text:
             used.append(name)
             current = current.edited(text)
@@ -97,23 +110,22 @@ def _chain(subject: Subject, names: Sequence[str]) -> Proposal | None:
     return Proposal(rule="+".join(used), description=sentence, text=current.text)
 
 
-def _repeat(subject: Subject, once: Callable[[Facts, Rewrite], bool], rounds: int = 12) -> str:
+def _repeat(subject: Subject, once: Callable[[Facts, Rewrite], bool], *, where: str = "", rounds: int = 12) -> str:
     """Apply a rewrite to the kernel, then to the device functions it calls, until it finds nothing more.
 
-    Each round reads the text anew.
+    Each round reads the text anew; functions without the text ``where`` are not looked at.
     """
-    for read in (Subject.facts, *(_reader(name) for name in subject.reachable())):
+    for name in ("", *subject.reachable()):
         for _ in range(rounds):
-            facts = read(subject)
+            function = subject.function(name)
+            if where not in text_of(function.node):
+                break
+            facts = subject.facts(name)
             rewrite = Rewrite(facts, subject.text)
             if not facts.movable or not once(facts, rewrite):
                 break
             subject = subject.edited(rewrite.result())
     return subject.text
-
-
-def _reader(name: str) -> Callable[[Subject], Facts]:
-    return lambda subject: subject.helper(name)
 
 
 # -- const and __restrict__ -------------------------------------------------------------------------------------------
@@ -259,7 +271,7 @@ def reciprocal(subject: Subject) -> str:
             division=lambda n: divisors[n.id],
         )
 
-    return _repeat(subject, once)
+    return _repeat(subject, once, where="/")
 
 
 def _side(node: Node, name: str) -> Node:
@@ -322,7 +334,7 @@ def power(subject: Subject) -> str:
             rewrite.replace(node, made)
         return bool(found)
 
-    return _repeat(subject, once, rounds=40)
+    return _repeat(subject, once, where="(", rounds=40)
 
 
 def _power(facts: Facts, node: Node) -> str | None:
@@ -346,7 +358,7 @@ def _power(facts: Facts, node: Node) -> str | None:
 def exponential(subject: Subject) -> str:
     """``pow`` with a constant exponent that is no integer as ``exp(y * log(x))``: the same for every x but in rounding.
 
-    A negative base gives NaN either way, zero and infinity the same limits.
+    A negative base gives NaN either way (minus infinity too), zero and infinity the same limits.
     """
 
     def once(facts: Facts, rewrite: Rewrite) -> bool:
@@ -357,7 +369,7 @@ def exponential(subject: Subject) -> str:
             rewrite.replace(node, f"exp{end}(({text_of(exponent)}) * log{end}({text_of(base)}))")
         return bool(found)
 
-    return _repeat(subject, once)
+    return _repeat(subject, once, where="pow")
 
 
 def _is_broken_power(facts: Facts, node: Node) -> bool:
@@ -394,10 +406,10 @@ def accumulate(subject: Subject) -> str:
     """Sum in a register what a loop adds up in memory, and store it once behind the loop."""
 
     def once(facts: Facts, rewrite: Rewrite) -> bool:
-        loops = [n for n in walk(facts.function.body) if n.type in ("for_statement", "while_statement")]
+        loops = [n for n in walk(facts.function.body) if n.type == "for_statement"]
         return any(_accumulate(facts, rewrite, loop) for loop in loops)
 
-    return _repeat(subject, once)
+    return _repeat(subject, once, where="for")
 
 
 def _accumulate(facts: Facts, rewrite: Rewrite, loop: Node) -> bool:
