@@ -7,21 +7,24 @@ are calls; comparisons with ``a if c else b`` are selects, so a formula has no b
 from __future__ import annotations
 
 import ast
+import math
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 INTRINSICS = {
-    **{
-        name: name
-        for name in ["sqrt", "fabs", "floor", "ceil", "trunc", "rint", "nearbyint", "round", "copysign", "fma", "exp", "exp2", "exp10", "log", "log2", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "pow"]
-    },
-    "fmin": "minnum",
-    "fmax": "maxnum",
-}
+    name: name
+    for name in (
+        *("sqrt", "fabs", "floor", "ceil", "trunc", "rint", "nearbyint", "round", "roundeven", "copysign", "fma", "exp"),
+        *("exp2", "exp10", "log", "log2", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh"),
+        *("tanh", "pow"),
+    )
+} | {"fmin": "minnum", "fmax": "maxnum"}
 """Names in formulas that are LLVM intrinsics; a target without the instruction calls libm for them."""
 
 LIBM = frozenset(
-    ["expm1", "log1p", "logb", "asinh", "acosh", "atanh", "cbrt", "erf", "erfc", "tgamma", "lgamma", "j0", "j1", "y0", "y1", "remainder", "hypot", "fdim", "nextafter", "fmod"]
+    ("expm1", "log1p", "logb", "asinh", "acosh", "atanh", "cbrt", "erf", "erfc", "tgamma", "lgamma", "j0", "j1", "y0", "y1")
+    + ("remainder", "hypot", "fdim", "nextafter", "fmod")
 )
 """Names in formulas that only libm has."""
 
@@ -50,8 +53,8 @@ def libm_name(name: str, kind: str) -> str:
 class Definitions:
     """Text of the functions asked for so far, each defined or declared once, by name with ``@``."""
 
+    formulas: Mapping[str, ast.FunctionDef]
     texts: dict[str, str] = field(default_factory=dict)
-    formulas: dict[str, ast.FunctionDef] = field(default_factory=dict)
 
     def declare(self, name: str, result: str, parameters: str, attributes: str) -> str:
         self.texts.setdefault(name, f"declare {result} {name}({parameters}) {attributes}")
@@ -102,10 +105,12 @@ class _Compiler:
 
     def _value(self, node: ast.expr) -> tuple[str, str]:
         match node:
+            case ast.Name(id="inf"):
+                return self.kind, literal(math.inf, self.kind)
             case ast.Name():
                 return self.values[node.id]
-            case ast.Constant(value=(int() | float()) as value):
-                return self.kind, literal(float(value), self.kind)
+            case ast.Constant(value=(int() | float()) as number):
+                return self.kind, literal(float(number), self.kind)
             case ast.BinOp():
                 (kind, left), (_, right) = self._value(node.left), self._value(node.right)
                 return self._emit(kind, f"{_OPERATIONS[type(node.op)]} {kind} {left}, {right}")
@@ -123,10 +128,6 @@ class _Compiler:
         raise ValueError(f"formulas cannot express {ast.unparse(node)}")
 
     def _call(self, name: str, values: list[tuple[str, str]]) -> tuple[str, str]:
-        if name == "double":
-            return self._emit("double", f"fpext float {values[0][1]} to double")
-        if name == "single":
-            return self._emit("float", f"fptrunc double {values[0][1]} to float")
         kind = values[0][0]
         function = self.definitions.function(name, kind, len(values))
         return self._emit(kind, f"call {kind} {function}({', '.join(' '.join(value) for value in values)})")

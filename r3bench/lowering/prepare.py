@@ -103,7 +103,7 @@ class _Writer:
     module: Module
     variables: Variables
     keep_alias: bool
-    definitions: Definitions = field(default_factory=Definitions)
+    definitions: Definitions = field(default_factory=libdevice.definitions)
     declared: dict[str, str] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
 
