@@ -43,7 +43,7 @@ _FRAME_GUARD = 1 << 20
 _THREAD_STACK_BYTES = 64 << 20
 _EVICT_PARTS = 64
 _EVICT_MAX_BYTES = 1 << 29
-# Beyond these many, a cache of native tables or of frames is emptied.
+# Beyond these many, prepared launches or frames are dropped.
 _CACHED = 32
 
 
@@ -87,7 +87,8 @@ class Worker:
         self.memories: dict[int, _Memory] = {}
         self.frames: dict[int, Any] = {}
         self.next_frame = FRAMES
-        self.bindings: dict[tuple[int, bytes], tuple[Any, list[Any]]] = {}
+        self.prepared: dict[bytes, tuple[Window, list[Any]]] = {}
+        self.outcome = Outcome()
         self.evicted: tuple[mmap.mmap, Any] | None = None
         self.window = ctypes.CFUNCTYPE(None, ctypes.POINTER(Window), ctypes.POINTER(Outcome))(code.driver["r3_window"])
 
@@ -158,7 +159,7 @@ class Worker:
 
     def _forget(self, handles: dict[int, Any], identity: int) -> None:
         handles.pop(identity, None)
-        self.bindings.clear()  # its tables point into what is gone
+        self.prepared.clear()  # its tables point into what is gone
 
     # -- memories --
 
@@ -184,18 +185,30 @@ class Worker:
     # -- launches --
 
     def _run(self, data: bytes) -> Result:
+        try:
+            window, _ = self.prepared.get(data) or self._prepare(data)
+        except (LaunchError, OSError) as error:
+            return Result(Reply.NO_MEMORY, text=str(error))
+        outcome = self.outcome
+        self.window(window, outcome)
+        return Result(_status(outcome.status), outcome.index, tuple(outcome.block))
+
+    def _prepare(self, data: bytes) -> tuple[Window, list[Any]]:
+        """What a request to run is to the driver, kept for the next such request; the list keeps its tables alive."""
+        if len(self.prepared) > _CACHED:
+            self.prepared.clear()
         _, poison, identity, *shape = RUN.unpack_from(data)
         kernel = self.kernels[identity]
         launch = Launch.from_buffer_copy(data, RUN.size - ctypes.sizeof(Launch))
-        frame_bytes = kernel.frame_bytes(ctypes.byref(launch)) or 1
-        try:
-            frames = self._frames(frame_bytes)
-        except (LaunchError, OSError) as error:
-            return Result(Reply.NO_MEMORY, text=str(error))
-        table, _ = self._bindings(identity, kernel, data[RUN.size :])
-        blocks = shape[0] * shape[1] * shape[2]
-        if poison == Poison.BLOCK and blocks * frame_bytes > 1 << 28:
+        frame_bytes = kernel.frame_bytes(launch) or 1
+        if poison == Poison.BLOCK and shape[0] * shape[1] * shape[2] * frame_bytes > 1 << 28:
             poison = Poison.LAUNCH  # filling more than that would take longer than most kernels
+        frames = self._frames(frame_bytes)
+        memories = [self.memories[number] for number in memoryview(data)[RUN.size :].cast("I")]
+        slots = [_slots(kernel, memory) for memory in memories]
+        table = (Binding * len(memories))()
+        for row, memory, own in zip(table, memories, slots, strict=True):
+            row.args, row.slots, row.slot_count = memory.arguments, own, len(own)
         window = Window(
             run=kernel.run,
             bindings=table,
@@ -208,22 +221,8 @@ class Worker:
             threads=self.threads,
             poison=poison,
         )
-        outcome = Outcome()
-        self.window(ctypes.byref(window), ctypes.byref(outcome))
-        return Result(_status(outcome.status), outcome.index, tuple(outcome.block))
-
-    def _bindings(self, identity: int, kernel: _Kernel, ids: bytes) -> tuple[Any, list[Any]]:
-        """The native table of this kernel on these memories; the list keeps alive what the table points to."""
-        if len(self.bindings) > _CACHED:
-            self.bindings.clear()
-        if (identity, ids) not in self.bindings:
-            memories = [self.memories[number] for number in memoryview(ids).cast("I")]
-            slots = [_slots(kernel, memory) for memory in memories]
-            table = (Binding * len(memories))()
-            for row, memory, own in zip(table, memories, slots, strict=True):
-                row.args, row.slots, row.slot_count = memory.arguments, own, len(own)
-            self.bindings[identity, ids] = (table, slots)
-        return self.bindings[identity, ids]
+        self.prepared[data] = (window, slots)
+        return self.prepared[data]
 
     def _frames(self, nbytes: int) -> Any:
         """One frame per thread, each ending at a page that is not mapped; LaunchError or OSError if there is none."""
@@ -250,6 +249,7 @@ class Worker:
             for end in (start + nbytes for start in frames):
                 libc.munmap(end - pages, pages)
         self.frames.clear()
+        self.prepared.clear()
         self.next_frame = FRAMES
 
     # -- caches --
@@ -270,7 +270,7 @@ class Worker:
             launch=launch,
             threads=self.threads,
         )
-        self.window(ctypes.byref(window), ctypes.byref(Outcome()))
+        self.window(window, self.outcome)
 
 
 def _linked(code: ResourceTracker, variables: dict[str, tuple[int, bool]]) -> _Kernel:
