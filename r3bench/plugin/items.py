@@ -20,6 +20,8 @@ from r3bench.plugin.searches import run_evolve
 if TYPE_CHECKING:
     from r3bench.model import Capture
 
+    Check = Callable[["CaptureItem"], None]
+
 
 def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Claims stores, so that pytest never looks for (or imports) test files inside one."""
@@ -52,34 +54,38 @@ class StoreFile(pytest.File):
             capture = store.open_capture(path)
         except CaptureError as error:
             # An item that fails, not a collection error: the other captures still run.
-            yield CaptureItem.make(self, "capture", broken(error))
+            yield self._item("capture", broken(error))
             return
         for unit in capture.units:
-            yield CaptureItem.make(self, f"correctness[{unit.index}]", check_correctness, capture, unit.index)
+            yield self._item(f"correctness[{unit.index}]", check_correctness, capture, unit.index)
         for unit in capture.units:
-            yield CaptureItem.make(self, f"timing[{unit.index}]", check_timing, capture, unit.index)
-        yield CaptureItem.make(self, "evolve", run_evolve, capture)
+            yield self._item(f"timing[{unit.index}]", check_timing, capture, unit.index)
+        yield self._item("evolve", run_evolve, capture)
 
-
-class CaptureItem(pytest.Function):
-    """One check of one capture. ``check(item)`` does it."""
-
-    capture: Capture
-    unit: int
-
-    @classmethod
-    def make(
-        cls,
-        parent: StoreFile,
-        name: str,
-        check: Callable[[CaptureItem], None],
-        capture: Capture | None = None,
-        unit: int = 0,
-    ) -> CaptureItem:
-        item: CaptureItem = cls.from_parent(parent, name=name, callobj=lambda request: check(request.node))
-        if capture is not None:
-            item.capture, item.unit = capture, unit
+    def _item(self, name: str, check: Check, capture: Capture | None = None, unit: int = 0) -> CaptureItem:
+        item: CaptureItem = CaptureItem.from_parent(self, name=name, check=check, capture=capture, unit=unit)
         return item
+
+
+class CaptureItem(pytest.Item):
+    """One check of one capture (None where the store is damaged): ``check(item)`` does it."""
+
+    def __init__(
+        self,
+        name: str,
+        parent: pytest.Collector,
+        check: Check,
+        capture: Any = None,
+        unit: int = 0,
+    ) -> None:
+        # Spelled out, so that pytest reads "[unit]" as it reads it back from its cache: --lf compares the two.
+        super().__init__(name, parent, nodeid=f"{parent.nodeid}::{name}")
+        self.check = check
+        self.capture: Capture = capture
+        self.unit = unit
+
+    def runtest(self) -> None:
+        self.check(self)
 
     @property
     def kind(self) -> str:
@@ -98,7 +104,7 @@ class CaptureItem(pytest.Function):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
-    """Skips what was not asked for, and keeps timings under ``--benchmark-only``: they are benchmarks without fixture."""
+    """Skips what was not asked for, and keeps timings under ``--benchmark-only``."""
     ours = [item for item in items if isinstance(item, CaptureItem)]
     before = {item: list(item.own_markers) for item in ours if item.kind == "timing"}
     yield
