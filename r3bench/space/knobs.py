@@ -80,8 +80,6 @@ _UNROLL: Mapping[str, Options] = {
     "threshold=2000": (("unroll-threshold", "2000"),),
     "count=2": (("unroll-count", "2"),),
     "count=4": (("unroll-count", "4"),),
-    "count=8": (("unroll-count", "8"),),
-    "peel=1": (("unroll-peel-count", "1"),),
     "runtime=false": (("unroll-runtime", "false"),),
 }
 _GVN: Mapping[str, Options] = {"default": (), "new": (("enable-newgvn", "true"),)}

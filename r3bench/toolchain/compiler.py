@@ -50,7 +50,7 @@ class Compiler:
         self,
         workers: int | None = None,
         *,
-        timeout_s: float = 30.0,
+        timeout_s: float = 20.0,
         cache: Path | None = None,
         memory_bytes: int = 4 << 30,
         ptx_version: int = 83,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -148,9 +149,9 @@ class Worker:
     def _last_words(self) -> str:
         text = _text(self._log)
         status = self.end()
-        fatal = next((line for line in text.splitlines() if line.startswith("LLVM ERROR")), "")
+        fatal = re.search(r"^LLVM ERROR.*|Assertion `.*' failed", text, re.MULTILINE)
         if fatal:
-            return fatal
+            return fatal[0]
         if os.WIFSIGNALED(status) and "Traceback" not in text:
             return f"it was ended by {signal.Signals(os.WTERMSIG(status)).name}"
         return _last(text) or "it exited without a word"
