@@ -82,6 +82,7 @@ class Ring:
     def __init__(self, device: Device, unit: ReplayUnit, before: Mapping[str, Bytes]) -> None:
         self.device = device
         self.unit = unit
+        self.fitted = 1  # clones of the longest window so far, where the next arm's search for its own may go at once
         self._before = before
         self._memories: list[Memory] = []
 
@@ -128,13 +129,16 @@ def fit(arms: Sequence[Arm], ring: Ring, procedure: Procedure) -> int:
     most = max(1, procedure.ring_bytes // ring.clone_bytes)
     clones, spent = 1, 0.0
     while True:
-        times = [window(arm, ring, clones, procedure.timeout_s) for arm in arms]
-        spent += sum(times) * clones
-        shortest = max(1.0, min(times) * clones)
+        # The least of three: a window that was disturbed must not pass for one that is long enough.
+        times = [[window(arm, ring, clones, procedure.timeout_s) for _ in range(3)] for arm in arms]
+        spent += clones * sum(map(sum, times))
+        shortest = max(1.0, clones * min(map(min, times)))
         if shortest < procedure.window_ns and clones < most:
             # A short window is mostly the cost of starting it, so never trust one for more than a factor of eight.
-            clones = min(most, max(clones + 1, min(8 * clones, ceil(1.1 * clones * procedure.window_ns / shortest))))
+            enough = ceil(1.1 * clones * procedure.window_ns / shortest)
+            clones = min(most, max(clones + 1, min(8 * clones, enough), ring.fitted))
         elif spent >= procedure.warm_up_ns:
+            ring.fitted = max(ring.fitted, clones)
             return clones
 
 

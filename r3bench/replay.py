@@ -159,6 +159,9 @@ class Placement:
 # -- one variant ----------------------------------------------------------------------------------------------------
 
 
+UNTRIED = Verdict(status=Status.BUILD_FAILED, detail="Nothing was built yet.")
+
+
 @dataclass(slots=True)
 class Trial:
     """One variant on its way through a placement; what was learned of it stays when it fails."""
@@ -168,7 +171,7 @@ class Trial:
     name: str = "candidate"
     built: Built | None = None
     arm: Arm | None = None
-    verdict: Verdict = field(default_factory=lambda: Verdict(status=Status.BUILD_FAILED))
+    verdict: Verdict = UNTRIED
     measurement: Measurement | None = None
     stages: list[tuple[str, float]] = field(default_factory=list)
 

@@ -85,6 +85,17 @@ def test_a_unit_larger_than_the_limit_still_has_one_memory() -> None:
     assert fit([arm(device, "add")], ring, replace(QUICK, ring_bytes=1)) == 1
 
 
+def test_arms_of_one_unit_get_windows_of_one_size() -> None:
+    """Otherwise the cost of starting a window would count more for one candidate than for another."""
+    device, ring, _ = stage()
+    assert [fit([arm(device, name)], ring, QUICK) for name in ("add", "quick", "add", "slow")] == [4, 5, 5, 5]
+
+
+def test_a_much_slower_arm_gets_no_longer_window() -> None:
+    device, ring, _ = stage(Watched({**programs(), "long": Program(lambda run: None, 5e7)}))
+    assert [fit([arm(device, name)], ring, QUICK) for name in ("add", "long")] == [4, 1]
+
+
 def test_warming_up_lasts() -> None:
     device, ring, _ = stage()
     fit([arm(device, "add")], ring, replace(QUICK, warm_up_ns=4e6))

@@ -14,9 +14,9 @@ from r3bench.replay import Failure, Placement, attempt, read_material, replay
 from r3bench.testing import FakeDevice
 
 
-@pytest.fixture
-def recorded(tmp_path: Path) -> Capture:
-    return capture(tmp_path)
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    return capture(tmp_path_factory.mktemp("captures"))
 
 
 def outcome(recorded: Capture, name: str, **how: object) -> Outcome:
@@ -100,9 +100,9 @@ def test_another_block_shape_is_launched_and_built_for(recorded: Capture) -> Non
     assert compiler.requests[0].facts.launch == LaunchConfig(grid=(2, 1, 1), block=(8, 1, 1))
 
 
-def test_an_override_beside_the_capture_counts(recorded: Capture, tmp_path: Path) -> None:
+def test_an_override_beside_the_capture_counts(tmp_path: Path) -> None:
     (tmp_path / "add.tolerance.toml").write_text("[x]\natol = 1.0\n")
-    assert outcome(recorded, "wrong").verdict.status is Status.MATCH
+    assert outcome(capture(tmp_path), "wrong").verdict.status is Status.MATCH
 
 
 def test_a_replay_gives_its_memory_back(recorded: Capture) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,9 +22,14 @@ from r3bench.stats import Decision
 from r3bench.testing import FakeDevice, FakeLaunch, Program
 
 
-@pytest.fixture
-def recorded(tmp_path: Path) -> Capture:
-    return capture(tmp_path)
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    return capture(tmp_path_factory.mktemp("captures"))
+
+
+@pytest.fixture(autouse=True)
+def _locks_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 class Opener:
@@ -333,6 +340,20 @@ def test_timing_waits_for_the_device_of_this_machine_and_verifying_does_not(
         time.sleep(0.3)
         assert not timed.done()
     assert timed.result(10).measurement is not None
+
+
+def test_other_threads_give_way_while_a_clock_runs(recorded: Capture) -> None:
+    seen, before = [], sys.getswitchinterval()
+
+    class Looking(FakeDevice):
+        def window(self, kernel: Kernel, memories: list[Memory], launch: LaunchConfig, **how: float) -> float:
+            seen.append(sys.getswitchinterval())
+            return super().window(kernel, memories, launch, **how)
+
+    with ReplayServer(lambda: Looking(programs(), name="looking"), compiler=FakeCompiler()) as opened:
+        opened.submit(recorded, Variant()).result(10)
+    assert seen == pytest.approx([server.SWITCH_S] * len(seen))
+    assert sys.getswitchinterval() == before
 
 
 def test_closing_does_not_wait_for_another_process(opener: Opener, recorded: Capture) -> None:
