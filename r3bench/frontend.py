@@ -27,6 +27,7 @@ from r3bench.model import Parameter
 
 PRELUDE = Path(__file__).parent / "prelude"
 _MOST_ERRORS = 20
+_WRAPPER = "r3-instantiate.cu"
 
 
 # -- the compiler ---------------------------------------------------------------------------------------------------
@@ -166,11 +167,11 @@ def compile_ir(
         done = None
         if prelude:
             done = _run([*dialect, "-include-pch", str(prelude), *rest], root, timeout_s, main)
-        if done is None or (done.returncode and not _diagnosed(done, files)):
+        if done is None or (done.returncode and not _diagnosed(done, main, files)):
             # No precompiled prelude, or perhaps a damaged one.
             done = _run([*dialect, "-include", str(PRELUDE / "prelude.h"), *rest], root, timeout_s, main)
     if done.returncode:
-        raise _failure(main, _diagnosed(done, files), done.returncode)
+        raise _failure(main, _diagnosed(done, main, files), done.returncode)
     return _with_nvcc_names(done.stdout)
 
 
@@ -185,7 +186,7 @@ def _write(root: Path, files: Mapping[str, str], main: str, instantiate: Sequenc
         return source
     # A file of its own keeps the lines of the user's.
     lines = [f"template __global__ decltype({name}) {name};" for name in instantiate]
-    wrapper = root / "r3-instantiate.cu"
+    wrapper = root / _WRAPPER
     wrapper.write_text("\n".join([f'#include "{source}"', *lines]))
     return wrapper.name
 
@@ -258,16 +259,19 @@ def _failure(main: str, errors: Sequence[_Error], status: int) -> BuildError:
     return kind(f"{errors[0].diagnostic}{more}", tuple(error.diagnostic for error in errors))
 
 
-def _diagnosed(done: subprocess.CompletedProcess[str], files: Mapping[str, str]) -> list[_Error]:
-    return list(_errors(done.stderr, {posixpath.normpath(path) for path in files}))
+def _diagnosed(done: subprocess.CompletedProcess[str], main: str, files: Mapping[str, str]) -> list[_Error]:
+    return list(_errors(done.stderr, main, {posixpath.normpath(path) for path in files}))
 
 
-def _errors(stderr: str, files: set[str]) -> Iterator[_Error]:
+def _errors(stderr: str, main: str, files: set[str]) -> Iterator[_Error]:
     """Errors at the user's places: one found inside the prelude is moved to the first note in the user's files."""
     pending: str | None = None
     for match in filter(None, map(_MESSAGE.match, stderr.splitlines())):
         if match["kind"] != "note":
             pending = match["text"]
+        if pending is not None and match["file"] == _WRAPPER:
+            yield _Error(Diagnostic(main, 1, 1, f"cannot be instantiated as asked: {pending}"), None)
+            pending = None
         if pending is None or (file := posixpath.normpath(match["file"])) not in files:
             continue
         missing = _missing(pending)

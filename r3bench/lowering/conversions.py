@@ -46,13 +46,19 @@ def raw_functions() -> dict[str, Raw]:
 
 
 def _float_to_integer() -> dict[str, Raw]:
-    """Rounded, then saturated; what is not a number becomes 0."""
+    """Rounded, then saturated. A NaN becomes 0 between 32-bit types, else only the highest bit is set, as ``cvt`` does."""
     found = {}
     for source in ("float", "double"):
         for name, (kind, sign) in _INTEGERS.items():
             for mode, rounding in _ROUNDING.items():
                 convert = f"@llvm.fpto{sign}.sat.{kind}.{suffix(source)}"
-                body = f"  %w = call {source} {{0}}({source} %x)\n  %r = call {kind} {convert}({source} %w)\n  ret {kind} %r\n"
+                nan = 0 if (source, kind) == ("float", "i32") else -(2 ** (int(kind[1:]) - 1))
+                body = f"""  %w = call {source} {{0}}({source} %x)
+  %i = call {kind} {convert}({source} %w)
+  %n = fcmp uno {source} %x, %x
+  %r = select i1 %n, {kind} {nan}, {kind} %i
+  ret {kind} %r
+"""
                 needs = ((rounding, source, 1),)
                 found[f"__nv_{source}2{name}_{mode}"] = Raw(kind, f"{source} %x", body, needs, ((convert, kind, source),))
     return found

@@ -378,7 +378,7 @@ def test_errors_in_instantiated_kernels_name_the_users_file() -> None:
     with pytest.raises(BuildError) as caught:
         compiled(text, instantiate=["k<float>"])
     assert caught.value.diagnostics[0].line == 2
-    with pytest.raises(BuildError):
+    with pytest.raises(BuildError, match=r"k\.cu:1:1: cannot be instantiated as asked: .*'absent'"):
         compiled(text, instantiate=["absent<float>"])
 
 
