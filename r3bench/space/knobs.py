@@ -150,19 +150,21 @@ def knobs_of(facts: UnitFacts, target: Target, blocks: Sequence[Dim3]) -> Iterab
         yield Knob(f"tuning.{name}", values)
     for name, settings in OPTIONS.get(target.device, {}).items():
         yield Knob(f"option.{name}", tuple(settings))
-    yield from _specialization_knobs(facts)
+    # A kernel that may have any block does not read gridDim: its size compiled in changed no code of any kernel tried.
+    yield from _specialization_knobs(facts, grid=len(blocks) == 1)
     if target.device == "cuda":
         yield Knob("bounds", _bounds(max(prod(block) for block in blocks)))
     if len(blocks) > 1:
         yield Knob("block", tuple(block_name(block) for block in blocks))
 
 
-def _specialization_knobs(facts: UnitFacts) -> Iterable[Knob]:
+def _specialization_knobs(facts: UnitFacts, grid: bool) -> Iterable[Knob]:
     choices = tuple(_argument_choices(facts.parameters))
     if len(choices) > 1:
         yield Knob("specialize.arguments", choices)
     yield Knob("specialize.block", (False, True))
-    yield Knob("specialize.grid", (False, True))
+    if grid:
+        yield Knob("specialize.grid", (False, True))
     if facts.disjoint and len(facts.alignments) > 1:
         yield Knob("specialize.noalias", (False, True))
     if facts.alignments:

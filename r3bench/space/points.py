@@ -106,7 +106,7 @@ class Space:
         return Specialization(
             arguments=named_arguments(values.get("specialize.arguments", "none"), self.parameters),
             block=bool(values["specialize.block"]),
-            grid=bool(values["specialize.grid"]),
+            grid=bool(values.get("specialize.grid", False)),
             noalias=bool(values.get("specialize.noalias", False)),
             align=bool(values.get("specialize.align", False)),
         )
