@@ -33,9 +33,10 @@ FINALISTS = 6  # timed again beside the baseline before any contest
 class Settings:
     """How long and how hard to search.
 
-    Each source gets ``trials`` tuning trials, then, while less than half of ``seconds`` (for one kernel) is used, the
-    better half of them ``more`` each. ``in_flight`` evaluations are out at once. Up to ``contests`` candidates stand
-    against the baseline, with this ``gate``; ``kernels`` is how many the session searches: they share its error budget.
+    Each source gets ``trials`` tuning trials as far as ``seconds`` (for the tuning of one kernel) last; then, while
+    less than half of them are used, the better half of the sources ``more`` each. ``in_flight`` evaluations are out at
+    once. Up to ``contests`` candidates stand against the baseline, with this ``gate``; ``kernels`` is how many the
+    session searches: they share its error budget.
     """
 
     trials: int = 10
@@ -134,6 +135,8 @@ class _Search:
             return trouble
         self._tune(self.sources, 1)  # the default pipeline on every source: same code is tuned once
         self._drop_equal_code()
+        self._tune(self.sources[:1], self.settings.trials)
+        self._hand_on()
         self._tune(self.sources, self.settings.trials)
         better = sorted(self._tuned(), key=lambda s: s.best[1] if s.best else float("inf"))
         self._tune(better[: -(-len(better) // 2)], self.settings.trials + self.settings.more, until=0.5)
@@ -180,12 +183,19 @@ class _Search:
             elif module is not None:
                 seen[module] = source.rule
 
+    def _hand_on(self) -> None:
+        """What is best for the text as it is, is tried early on what was made of it."""
+        best = self.sources[0].tuner.best
+        for source in self.sources[1:]:
+            if best is not None:
+                source.tuner.suggest(best)
+
     def _tuned(self) -> list[Source]:
         return [source for source in self.sources if source.same_as is None]
 
     # -- tuning --
 
-    def _tune(self, sources: Sequence[Source], trials: int, *, until: float = 2.0) -> None:
+    def _tune(self, sources: Sequence[Source], trials: int, *, until: float = 1.0) -> None:
         """Bring each source to a number of trials, in turns; several evaluations are out, told in the order asked.
 
         No new trial begins when ``until`` times the seconds of one kernel are over.

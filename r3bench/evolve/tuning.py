@@ -6,7 +6,8 @@ violates a constraint. Points already asked for are answered from memory and nev
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log
 from random import Random
@@ -18,7 +19,7 @@ from r3bench.space import Knob, Space, Value
 
 Point = Mapping[str, Value]
 
-_RANDOM_TRIALS = 2  # sampled at random behind the given starting points, before TPE takes over
+_STARTUP = 5  # points chosen here, near what is known to work, before TPE takes over
 _ATTEMPTS = 24  # to find a point not asked for yet
 _CONSTRAINT = "the kernel matches"
 
@@ -34,33 +35,37 @@ class Ask:
 class Tuner:
     """Proposes points of a space and learns from their times.
 
-    The default point (default pipeline, recorded launch) comes first, then ``start`` (the best of the source this one
-    was made from), then the point with every specialization on. Several points may be out at once. Equal seeds and
-    equal answers in equal order give equal points.
+    The default point (default pipeline, recorded launch) comes first, then what was suggested, then the point with
+    every specialization on, then some near the best so far, and then TPE's. Several points may be out at once. Equal
+    seeds, suggestions and answers in equal order give equal points.
     """
 
-    def __init__(self, space: Space, seed: int, start: Sequence[Point] = ()) -> None:
+    def __init__(self, space: Space, seed: int) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._space = space
         self._random = Random(seed)
         self._distributions = {knob.name: _distribution(knob) for knob in space.knobs}
         self._known: dict[tuple[Value, ...], float | None] = {}
         self._best: tuple[float, dict[str, Value]] | None = None
-        first = [space.default, *start, specialized(space)]
-        sampler = _Sampler(self._distributions, seed, len(first) + _RANDOM_TRIALS)
+        self._waiting: deque[Point] = deque((space.default, specialized(space)))
+        sampler = _Sampler(self._distributions, seed, _STARTUP)
         self._study = optuna.create_study(sampler=sampler, direction="minimize")
-        for point in first:
-            self._enqueue(space.default | dict(point))
 
     @property
     def best(self) -> dict[str, Value] | None:
         """The fastest point told so far; None if none worked."""
         return dict(self._best[1]) if self._best is not None else None
 
+    def suggest(self, point: Point) -> None:
+        """Try a point soon, such as the best of the source that this one was made from."""
+        self._waiting.insert(0 if self._known else 1, self._space.default | dict(point))
+
     def ask(self) -> Ask | None:
         """A point not asked for before; None where none was found, the space being small and used up."""
         for attempt in range(_ATTEMPTS):
-            if attempt >= _ATTEMPTS // 2:
+            if self._waiting:
+                self._enqueue(self._waiting.popleft())
+            elif len(self._known) < _STARTUP or attempt >= _ATTEMPTS // 2:
                 self._enqueue(self._neighbour())
             trial = self._study.ask(self._distributions)
             written = trial.params  # a property that copies: read once
@@ -88,7 +93,7 @@ class Tuner:
         self._study.enqueue_trial(written)
 
     def _neighbour(self) -> dict[str, Value]:
-        """The best point with one to three knobs changed: for spaces so small that TPE repeats itself."""
+        """The best point with one to three knobs changed."""
         point = self.best or self._space.default
         knobs = self._random.sample(self._space.knobs, min(len(self._space.knobs), self._random.randint(1, 3)))
         return point | {knob.name: self._random.choice(knob.values) for knob in knobs}

@@ -167,6 +167,16 @@ def test_every_source_gets_its_trials_and_the_better_half_more(tmp_path: Path) -
     assert {s.trials for s in result.sources if "reciprocal" in s.rule} == {4}
 
 
+def test_the_best_of_the_recorded_text_is_tried_early_on_the_others(tmp_path: Path) -> None:
+    server = FakeServer(specialized)
+    search(tmp_path, server)
+    variants = [variant for _, variant, _, _ in server.submitted]
+    recorded = [v for v in variants if v.files == (("kernels.cu", TEXT),)]
+    best = next(v.configuration for v in recorded if specialized(v, 0).ns < 1000.0)
+    edited = [v.configuration for v in variants if "inverse" in text_of(v) and "restrict" not in text_of(v)]
+    assert edited[1] == best
+
+
 def test_failures_are_counted_by_source_and_the_search_goes_on(tmp_path: Path) -> None:
     def model(variant: Variant, unit: int) -> Behaviour:
         if "#pragma unroll" in text_of(variant):
@@ -260,13 +270,13 @@ def test_a_resumed_search_evaluates_nothing_twice(tmp_path: Path) -> None:
 def test_a_search_cut_short_goes_on_where_it_was(tmp_path: Path) -> None:
     whole = FakeServer(by_text(inverse_width=1.5))
     search(tmp_path / "whole", whole)
-    cut = interrupted_after(12, by_text(inverse_width=1.5))
+    cut = interrupted_after(17, by_text(inverse_width=1.5))
     search(tmp_path / "cut", cut)
     told = sum(r["kind"] == "outcome" for r in read(tmp_path / "cut" / "ledger.jsonl")[0])
     rest = FakeServer(by_text(inverse_width=1.5))
     (result,) = search(tmp_path / "cut", rest)
     assert result.status == "improved"
-    assert 8 <= told < 12
+    assert 12 <= told < 17
     assert cut.submitted[:told] + rest.submitted == whole.submitted, "only what was in flight is done again"
 
 

@@ -35,12 +35,24 @@ def wins(point: Point) -> float:
     return 1000.0 * (1.0 + slow + 0.02 * extra)
 
 
-def test_the_default_comes_first_then_the_given_start_then_all_specializations() -> None:
-    start = SPACE.default | {"pipeline": "O2"}
-    points = run(Tuner(SPACE, 0, [start]), 3, wins)
-    assert points == [SPACE.default, start, specialized(SPACE)]
-    assert points[2]["specialize.arguments"] == "all"
-    assert points[2]["specialize.noalias"] is True
+def test_the_default_comes_first_then_what_is_suggested_then_all_specializations() -> None:
+    best = SPACE.default | {"pipeline": "O2"}
+    early, late = Tuner(SPACE, 0), Tuner(SPACE, 0)
+    early.suggest(best)
+    assert run(early, 3, wins) == [SPACE.default, best, specialized(SPACE)]
+    run(late, 1, wins)
+    late.suggest(best)
+    points = run(late, 2, wins)
+    assert points == [best, specialized(SPACE)]
+    assert points[1]["specialize.arguments"] == "all"
+    assert points[1]["specialize.noalias"] is True
+
+
+def test_a_suggestion_that_is_known_already_costs_no_trial() -> None:
+    tuner = Tuner(SPACE, 0)
+    run(tuner, 1, wins)
+    tuner.suggest(SPACE.default)
+    assert run(tuner, 1, wins) == [specialized(SPACE)]
 
 
 def test_every_point_is_legal_and_asked_for_once() -> None:
