@@ -137,3 +137,32 @@ def test_specialized_code_ignores_the_argument(typed_ir: str, device: Device, co
         results.append(device.download(memory)["y"])
         device.release(memory)
     np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.skipif("fma" not in Path("/proc/cpuinfo").read_text(), reason="this processor has no fused multiply-add")
+def test_products_and_sums_are_fused_as_cuda_does(device: Device, compiler: Compiler) -> None:
+    text = 'extern "C" __global__ void k(const float* x, float* y) { int i = threadIdx.x; y[i] = x[i] * x[i] + y[i]; }'
+    parameters = tuple(Parameter(name=n, offset=8 * k, size=8, kind="pointer") for k, n in enumerate("xy"))
+    unit = ReplayUnit(
+        index=0,
+        launch=LaunchConfig(grid=(1, 1, 1), block=(256, 1, 1)),
+        arguments=bytes(16),
+        pointers=tuple(Pointer(offset=p.offset, allocation=p.name) for p in parameters),
+        allocations=tuple(Allocation(name=p.name, address=4096 * (1 + p.offset), nbytes=1024) for p in parameters),
+    )
+    capture = Capture(
+        path="k.zarr",
+        application="fma",
+        symbol="k",
+        demangled="k",
+        parameters=parameters,
+        source=Source(root=".", main="k.cu", span=(1, 1), files=()),
+        units=(unit,),
+    )
+    x, y = np.random.default_rng(5).random((2, 256), dtype=np.float32)
+    request = build_request(capture, {"k.cu": text}, unit, Variant(), device.target)
+    memory = device.allocate(unit, {"x": x.view(np.uint8), "y": y.view(np.uint8)})
+    device.launch(device.load(compiler.submit(request).result().binary), memory, unit.launch)
+    fused = (x.astype(np.float64) ** 2 + y).astype(np.float32)
+    np.testing.assert_array_equal(device.download(memory)["y"].view(np.float32), fused)
+    assert np.any(fused != x * x + y)

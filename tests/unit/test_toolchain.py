@@ -17,7 +17,7 @@ import pytest
 
 from r3bench.errors import BuildError, Unsupported
 from r3bench.model import Configuration, LaunchConfig, Parameter, Specialization, Target, facts_of
-from r3bench.toolchain import BuildRequest, Built, Compiler, UnitFacts
+from r3bench.toolchain import BuildRequest, Built, Compiler, UnitFacts, libdevice
 
 CUDA = Target(device="cuda", arch="sm_90")
 
@@ -186,6 +186,51 @@ def test_static_shared_memory_is_counted(compiler: Compiler) -> None:
     text = """extern "C" __global__ void k(float* y) { __shared__ float s[40]; __shared__ double d[2];
     s[threadIdx.x] = d[threadIdx.x] = y[threadIdx.x]; __syncthreads(); y[threadIdx.x] = s[39 - threadIdx.x] + d[0]; }"""
     assert facts_of(build(compiler, text, "k").binary.facts)["shared_bytes"] == 176
+
+
+# -- host code ------------------------------------------------------------------------------------------------------
+
+
+def test_source_becomes_an_object_for_this_processor(compiler: Compiler) -> None:
+    built = build(compiler, target=compiler.host)
+    assert built.binary.format == "object"
+    assert built.binary.image.startswith(b"\x7fELF")
+    assert b"r3_run_block" in built.binary.image
+    assert [stage for stage, _ in built.stages] == ["frontend", "specialize", "lower", "optimize", "emit"]
+    facts = facts_of(built.binary.facts)
+    assert 0 < facts["code_bytes"] < len(built.binary.image)
+
+
+def test_one_front_end_call_serves_both_devices(compiler: Compiler) -> None:
+    text = SAXPY + "// for both"
+    first, second = build(compiler, text), build(compiler, text, target=compiler.host)
+    assert dict(second.stages)["frontend"] < 0.1 * dict(first.stages)["frontend"]
+
+
+@pytest.mark.parametrize("switches", [{"arguments": ("n",)}, {"noalias": True}, {"block": True}])
+def test_specialization_reaches_host_code(compiler: Compiler, switches: dict[str, object]) -> None:
+    special = Configuration(specialize=Specialization(**switches))  # type: ignore[arg-type]
+    changed = build(compiler, target=compiler.host, configuration=special)
+    assert changed.module != build(compiler, target=compiler.host).module
+
+
+# -- device mathematics ---------------------------------------------------------------------------------------------
+
+SQRT = 'extern "C" __global__ void k(float* y) { y[0] = sqrtf(y[0]) + expf(y[1]); }'
+
+
+@pytest.mark.skipif(libdevice.find() is None, reason="NVIDIA's libdevice is not here; install r3bench[cuda]")
+def test_libdevice_is_linked_and_square_roots_round_correctly(compiler: Compiler) -> None:
+    text = ptx(compiler, SQRT, "k")
+    assert "sqrt.rn.f32" in text
+    assert "ex2.approx" in text
+    assert "__nv_" not in text
+
+
+def test_without_libdevice_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libdevice, "find", lambda: None)
+    with pytest.raises(BuildError, match=r"__nv_expf needs NVIDIA's libdevice.*r3bench\[cuda\]"):
+        libdevice.link(None, "declare float @__nv_expf(float)", None)
 
 
 # -- errors ---------------------------------------------------------------------------------------------------------
