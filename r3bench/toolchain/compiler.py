@@ -178,9 +178,14 @@ class Compiler:
                     self._idle.remove(worker)
                     return worker
             if not self._server.alive():
-                self._server.close()
-                self._server, self._idle = Server(), []
+                self._replace_server()
         return self._server.fork(options, device, self._memory_bytes)
+
+    def _replace_server(self) -> None:
+        while self._idle:
+            self._idle.pop().end()
+        self._server.close()
+        self._server = Server()
 
     def _give(self, worker: Worker) -> None:
         """Keep a worker for the next request with its options; the one idle longest goes when there are too many."""

@@ -93,36 +93,3 @@ def isolate(ir: str, symbol: str) -> str:
         raise KeyError(symbol)
     kept = reachable(parts, (symbol, "llvm.global_ctors"))
     return text_of(internal(part) if part.is_function and part.name != symbol else part for part in kept)
-
-
-def split_list(text: str) -> list[str]:
-    """The parts of a comma-separated list, with commas inside brackets and quotes left alone."""
-    parts, depth, quoted, start = [], 0, False, 0
-    for index, char in enumerate(text):
-        if char == '"':
-            quoted = not quoted
-        elif quoted:
-            continue
-        elif char in "([{<":
-            depth += 1
-        elif char in ")]}>":
-            depth -= 1
-        elif char == "," and depth == 0:
-            parts.append(text[start:index].strip())
-            start = index + 1
-    last = text[start:].strip()
-    return [*parts, last] if last else parts
-
-
-def closing(text: str, opening: int) -> int:
-    """The index of the parenthesis that closes the one at ``opening``."""
-    depth, quoted = 0, False
-    for index in range(opening, len(text)):
-        char = text[index]
-        if char == '"':
-            quoted = not quoted
-        elif not quoted and char in "()":
-            depth += 1 if char == "(" else -1
-            if depth == 0:
-                return index
-    raise ValueError("unbalanced parentheses in LLVM IR")

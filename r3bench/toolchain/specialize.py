@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from r3bench.errors import BuildError
+from r3bench.lowering.ir import closing, leading_type, split_list
 from r3bench.model import Configuration
 from r3bench.space import UnitFacts
-from r3bench.toolchain.irtext import closing, items, split_list
+from r3bench.toolchain.irtext import items
 
 BODY = "r3.body"
 _BOUND_ATTRIBUTES = ("nvvm.maxntid", "nvvm.reqntid", "nvvm.minctasm", "nvvm.maxnreg")
@@ -112,7 +113,7 @@ def _wrapper(kernel: _Kernel, configuration: Configuration, facts: UnitFacts) ->
     constants = _constants(configuration, facts)
     parameters, arguments = [], []
     for number, (text, known) in enumerate(zip(kernel.parameters, facts.parameters, strict=True)):
-        kind, name = _type(text), f"%{number}"
+        kind, name = leading_type(text), f"%{number}"
         attributes = _pointer_attributes(known.name, configuration, facts) if known.kind == "pointer" else ""
         parameters.append(f"{_unnamed(text)} {attributes}{name}")
         arguments.append(
@@ -121,16 +122,6 @@ def _wrapper(kernel: _Kernel, configuration: Configuration, facts: UnitFacts) ->
     call = f'  call void @"{BODY}.{kernel.symbol}"({", ".join(arguments)})'
     head = f"define {kernel.head}@{_quoted(kernel.symbol)}({', '.join(parameters)}) {kernel.tail.lstrip()}"
     return "\n".join((re.sub(r" !\w+ !\d+", "", head), call, "  ret void", "}"))
-
-
-def _type(parameter: str) -> str:
-    """The LLVM type a parameter begins with; aggregates are in brackets and hold blanks."""
-    depth = 0
-    for index, char in enumerate(parameter):
-        depth += (char in "[{<") - (char in "]}>")
-        if char == " " and depth == 0:
-            return parameter[:index]
-    return parameter
 
 
 def _quoted(symbol: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 from r3bench.errors import BuildError
 from r3bench.model import Configuration, LaunchConfig, Parameter, Specialization
 from r3bench.space import UnitFacts
-from r3bench.toolchain.irtext import isolate, items, split_list
+from r3bench.toolchain.irtext import isolate, items
 from r3bench.toolchain.specialize import bound, specialize
 
 IR = """\
@@ -106,19 +106,6 @@ def test_isolation_keeps_constructors_for_those_who_refuse_them() -> None:
 def test_isolation_of_a_kernel_that_is_not_there() -> None:
     with pytest.raises(KeyError):
         isolate(IR, "missing")
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("", []),
-        ("i32 %a", ["i32 %a"]),
-        ("ptr %a, [2 x { i32, i8 }] %b", ["ptr %a", "[2 x { i32, i8 }] %b"]),
-        ('ptr byval(%"s<a, b>") %a, i1 %b', ['ptr byval(%"s<a, b>") %a', "i1 %b"]),
-    ],
-)
-def test_lists_are_split_outside_brackets_and_quotes(text: str, parts: list[str]) -> None:
-    assert split_list(text) == parts
 
 
 # -- specialization -------------------------------------------------------------------------------------------------
