@@ -169,13 +169,18 @@ def _thread_limit(text: str, kernel: str) -> int:
 
 
 def _shapes(recorded: LaunchConfig) -> Iterator[Dim3]:
-    """Power-of-two shapes of whole warps along the axes in use, no axis much longer than its threads."""
+    """Power-of-two shapes of whole warps along the axes in use, no axis much longer than its threads.
+
+    One warp alone, and rows shorter than half a warp, are left out where the launch is larger: they win nothing.
+    """
     threads = [g * b for g, b in zip(recorded.grid, recorded.block, strict=True)]
     longest = [1 << (n - 1).bit_length() for n in threads]
+    fewest = min(2 * WARP, prod(longest))
     for z in _powers(min(longest[2], 8)):
         for y in _powers(min(longest[1], 32)):
             for x in _powers(min(longest[0], MAX_THREADS)):
-                if x * y * z % WARP == 0 and x * y * z <= MAX_THREADS and (x >= 8 or x == longest[0]):
+                whole = x * y * z % WARP == 0 and fewest <= x * y * z <= MAX_THREADS
+                if whole and x >= min(WARP // 2, longest[0]):
                     yield (x, y, z)
 
 
