@@ -41,7 +41,7 @@ class Built:
 class Compiler:
     """A pool of compile workers with a cache by content. Use as a context manager, or close it.
 
-    ``workers`` compile at the same time (default: one per processor), each request within ``timeout_s`` and each
+    ``workers`` compile at the same time (default: one per processor this process may use), each request within ``timeout_s`` and each
     worker within ``memory_bytes``; ``cache`` is a folder (default: the user's cache). ``ptx_version`` is what PTX is
     written in (83 = PTX 8.3, driver 545 or newer).
     """
@@ -55,7 +55,7 @@ class Compiler:
         memory_bytes: int = 4 << 30,
         ptx_version: int = 83,
     ) -> None:
-        self._count = workers or os.cpu_count() or 1
+        self._count = workers or len(os.sched_getaffinity(0))
         self._timeout_s, self._memory_bytes, self._ptx_version = timeout_s, memory_bytes, ptx_version
         self._cache = Cache(user_cache() if cache is None else cache)
         self._server = Server()
