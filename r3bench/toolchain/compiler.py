@@ -41,9 +41,9 @@ class Built:
 class Compiler:
     """A pool of compile workers with a cache by content. Use as a context manager, or close it.
 
-    ``workers`` compile at the same time (default: one per processor this process may use), each request within ``timeout_s`` and each
-    worker within ``memory_bytes``; ``cache`` is a folder (default: the user's cache). ``ptx_version`` is what PTX is
-    written in (83 = PTX 8.3, driver 545 or newer).
+    ``workers`` compile at the same time (default: one per processor this process may use), each request within
+    ``timeout_s`` and each worker within ``memory_bytes``; ``cache`` is a folder (default: the user's cache).
+    ``ptx_version`` is what PTX is written in (83 = PTX 8.3, driver 545 or newer).
     """
 
     def __init__(
