@@ -16,8 +16,9 @@ from kernels.miniweather.record import Places, Run, record
 from r3bench import store
 from r3bench.compare import judge, tolerances_for
 from r3bench.devices import Device, open_device
-from r3bench.model import Capture, ReplayUnit, Status
+from r3bench.model import Capture, ReplayUnit, Status, Variant
 from r3bench.record import Session
+from r3bench.replay import replay
 from r3bench.toolchain import Compiler
 
 CAPTURES = TOP / "captures" / "miniweather"
@@ -193,3 +194,32 @@ def test_recording_keeps_the_launches_that_a_run_names(compiler: Compiler, devic
     assert source is not None
     assert (source.root, source.main) == ("kernels/miniweather", "kernels.cu")
     assert [path for path, _ in source.files] == ["constants.h", "kernels.cu"]
+
+
+# -- replay -----------------------------------------------------------------------------------------------------------
+
+MUTANTS = [
+    ("diagnostics", "(u * u + w * w)", "(u * u)"),
+    ("halo_x", "nx + h - HALO, nx", "nx + h - 1, nx"),
+    ("halo_z", "highest = 0.0;", ""),
+    ("initial_state", "8.0 / 18.0", "8.000001 / 18.0"),
+    ("tendencies_x", "7.0 * q[0]", "7.000001 * q[0]"),
+    ("tendencies_z", "damping[DENSITY_THETA] = 0.0;", ""),
+    ("update", "+ dt * tendency", "+ 1.0000001 * dt * tendency"),
+]
+
+
+@pytest.mark.parametrize(("kernel", "right", "wrong"), MUTANTS, ids=[mutant[0] for mutant in MUTANTS])
+def test_replay_tells_a_kernel_from_one_that_is_slightly_wrong(
+    compiler: Compiler, device: Device, kernel: str, right: str, wrong: str
+) -> None:
+    capture = store.open_capture(CAPTURES / f"{kernel}.zarr")
+    texts = {path: (HERE / path).read_text() for path in ("constants.h", "kernels.cu")}
+    assert texts["kernels.cu"].count(right) == 1
+    for main, status in (
+        (texts["kernels.cu"], Status.MATCH),
+        (texts["kernels.cu"].replace(right, wrong), Status.MISMATCH),
+    ):
+        variant = Variant(files=tuple((texts | {"kernels.cu": main}).items()))
+        for unit in range(3):
+            assert replay(capture, variant, device, compiler, unit=unit, timing="none").verdict.status is status
