@@ -80,6 +80,7 @@ class Declared:
     values: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
+    overloaded: set[str] = field(default_factory=set)
     summaries: dict[str, object] = field(default_factory=dict)
 
     def dtype(self, type_text: str) -> str | None:
@@ -104,6 +105,16 @@ class Declared:
             return self.dtype(self.structs[bare].get(name, ""))
         vector = re.fullmatch(r"([a-z]+)[1-4]", bare)
         return _VECTORS.get(vector[1]) if vector and name in "xyzw" else None
+
+    def spelled_out(self, text: str) -> set[str]:
+        """Every name in a text, and in the macros that it uses."""
+        found, pending = set[str](), re.findall(r"(?<![\w.])[A-Za-z_]\w*", text)
+        while pending:
+            name = pending.pop()
+            if name not in found and name in self.macros:
+                pending += re.findall(r"(?<![\w.])[A-Za-z_]\w*", self.macros[name].body)
+            found.add(name)
+        return found
 
     def constant(self, text: str, depth: int = 0) -> int | None:
         """The value of an integer constant expression; None where it is not one."""
@@ -203,7 +214,9 @@ def declared(*texts: str) -> Declared:
     for text in texts:
         for node in parse(text).named_children:
             _read(node, found)
-        found.functions.update({f.name: f for f in functions(text)})
+        for function in functions(text):
+            found.overloaded |= {function.name} & set(found.functions)
+            found.functions[function.name] = function
     return found
 
 
@@ -221,11 +234,16 @@ def _field(node: Node, name: str) -> str:
     return text_of(child).strip() if child is not None else ""
 
 
+_UNKNOWN = "?;"  # the body of a macro that is defined twice
+
+
 def _read_macro(node: Node, found: Declared) -> None:
     listed = node.child_by_field_name("parameters")
     names = tuple(text_of(n) for n in listed.named_children) if listed is not None else None
     body = re.sub(r"//.*|/\*.*?\*/|\\\n", " ", _field(node, "value"))
-    found.macros[_field(node, "name")] = Macro(names, body.strip())
+    macro, name = Macro(names, body.strip()), _field(node, "name")
+    ambiguous = found.macros.get(name, macro) != macro  # branches of an #if: nothing is known
+    found.macros[name] = Macro(names, _UNKNOWN) if ambiguous else macro
 
 
 def _read_typedef(node: Node, found: Declared) -> None:

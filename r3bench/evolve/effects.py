@@ -61,6 +61,8 @@ class _Effects:
                     self._declared(head)
         elif node.type == "call_expression":
             self._called(node)
+        elif node.type == "identifier":
+            self._expanded(node, text_of(node))
         elif node.type in ("new_expression", "delete_expression", "ERROR"):
             self._add(node, memory=True)
 
@@ -88,6 +90,17 @@ class _Effects:
         self._add(node, variable=variable)
         if variable.reference or variable.escaped:
             self._add(node, memory=True)
+
+    def _expanded(self, node: Node, name: str) -> None:
+        """A macro that writes: it may write every variable that it names, and all that other threads can see."""
+        if self.names.variable(node) is None and name in self.names.known.macros and not self._is_silent(name):
+            named = self.names.known.spelled_out(name)
+            self._add(node, memory=True)
+            self._add(node, fence=True)
+            for variable in self.names.variables:
+                if variable.name in named:
+                    self._add(node, variable=variable)
+                    self._clobber(node, variable)
 
     def _called(self, node: Node) -> None:
         callee, listed = node.child_by_field_name("function"), node.child_by_field_name("arguments")

@@ -8,6 +8,7 @@ what a thread reads without ``volatile`` or atomics.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from r3bench.evolve.declared import Declared, words
@@ -16,6 +17,7 @@ from r3bench.evolve.names import LOOPS, Base, Names, Variable, holds, is_block
 from r3bench.evolve.reads import IRREGULAR, Needs, needs
 from r3bench.syntax import Function, Node, text_of, walk
 
+_CONTROL = re.compile(r"\b(return|break|continue|goto|if|else|for|while|do|switch|asm|throw)\b|[{}]|\?;")
 _JUMPS = words("return_statement break_statement continue_statement throw_statement")
 
 
@@ -34,12 +36,17 @@ class Facts(Names):
         super().__init__(function, known)
         self.disjoint = disjoint
         kinds = {node.type for node in walk(function.body)}
-        self.movable = not function.broken and not kinds & IRREGULAR
+        self.movable = not function.broken and not kinds & IRREGULAR and not self._hides_control()
         self._effects = effects(self)
         self._inside: dict[int, list[Effect]] = {}
         for effect in self._effects:
             for holder in (effect.node, *self.inside_out(effect.node)):
                 self._inside.setdefault(holder.id, []).append(effect)
+
+    def _hides_control(self) -> bool:
+        """Whether a macro used here has statements in it, so that the text does not show where control goes."""
+        used = self.known.spelled_out(text_of(self.function.body)) & set(self.known.macros)
+        return any(_CONTROL.search(self.known.macros[name].body) for name in used)
 
     # -- effects --
 
@@ -196,7 +203,7 @@ class Facts(Names):
         if counter is None:
             return None
         start, stop, step, operator = counter
-        numbers = [self.known.constant(text_of(n)) if n is not None else 1 for n in (start, stop, step)]
+        numbers = [self.constant(n) if n is not None else 1 for n in (start, stop, step)]
         first, last, by = numbers
         if first is None or last is None or not by or by < 0:
             return None

@@ -87,6 +87,17 @@ class Names:
         variable = self.variable(node)
         return variable.written_type if variable is not None else None
 
+    def constant(self, node: Node) -> int | None:
+        """The value of an integer constant expression; None where it is not one or names a variable in here."""
+        return None if self._names_variable(node) else self.known.constant(text_of(node))
+
+    def real(self, node: Node) -> float | None:
+        """The value of a constant expression as a float; None as for :meth:`constant`."""
+        return None if self._names_variable(node) else self.known.real(text_of(node))
+
+    def _names_variable(self, node: Node) -> bool:
+        return not self.known.spelled_out(text_of(node)).isdisjoint(v.name for v in self.variables)
+
     def c_type(self, node: Node) -> str:
         """The type to declare a copy of an expression's value with."""
         return C_NAMES.get(self.dtype(node) or "", "auto")

@@ -73,7 +73,7 @@ def summary(known: Declared, name: str) -> Summary | None:
 
 def _summarize(known: Declared, name: str) -> Summary | None:
     function = known.functions.get(name)
-    if function is None or function.broken or function.kernel:
+    if function is None or function.broken or function.kernel or name in known.overloaded:
         return None
     if any(p.reference or p.volatile or "[" in p.text or p.text.count("*") > 1 for p in function.parameters):
         return None
@@ -131,7 +131,7 @@ def _may_trap(names: Names, node: Node) -> bool:
         return False
     left = names.dtype(node.child_by_field_name("left") or node)
     right = node.child_by_field_name("right")
-    constant = right is not None and bool(names.known.constant(text_of(right)))
+    constant = right is not None and bool(names.constant(right))
     return not constant and left not in FLOATS and (right is None or names.dtype(right) not in FLOATS)
 
 

@@ -166,7 +166,7 @@ def _is_extern_c(subject: Subject, facts: Facts) -> bool:
 
 
 def _only_read(facts: Facts, variable: Variable) -> bool:
-    if facts.function.broken or variable.sources or not facts.never_written(frozenset((variable,))):
+    if not facts.movable or variable.sources or not facts.never_written(frozenset((variable,))):
         return False
     uses = [n for n in walk(facts.function.body) if facts.variable(n) is variable]
     return all(_reads_through(facts, use) for use in uses)
@@ -292,7 +292,7 @@ def _is_division(facts: Facts, node: Node) -> bool:
 
 
 def _is_power_of_two(facts: Facts, node: Node) -> bool:
-    value = facts.known.real(text_of(node))
+    value = facts.real(node)
     return value is not None and abs(frexp(value)[0]) == 0.5
 
 
@@ -376,7 +376,7 @@ def _is_broken_power(facts: Facts, node: Node) -> bool:
     name, arguments = _call(node)
     if name not in ("pow", "powf") or len(arguments) != 2:
         return False
-    exponent = facts.known.real(text_of(arguments[1])) if facts.dtype(arguments[1]) in FLOATS else None
+    exponent = facts.real(arguments[1]) if facts.dtype(arguments[1]) in FLOATS else None
     kinds = {facts.dtype(a) for a in arguments}
     return exponent is not None and not exponent.is_integer() and len(kinds) == 1 and None not in kinds
 

@@ -156,6 +156,32 @@ def test_macros_are_looked_into() -> None:
     assert unchanged("cache", "a[i] = b[AT(i)] + b[AT(i)];", before="#define AT(j) (counter[j]++)\n")
 
 
+def test_macros_that_write_end_what_they_write() -> None:
+    assert unchanged("cache", "a[i] = b[i]; NEXT; a[i] += b[i];", before="#define NEXT i += 1\n")
+    assert unchanged("cache", "a[i] = b[i]; PUT(3); a[i] += b[i];", before="#define PUT(v) b[i] = (v)\n")
+    assert "b_value" in rewritten("cache", "a[i] = b[i]; (void)NEXT; a[i] += b[i];", before="#define NEXT (i + 1)\n")
+
+
+def test_nothing_moves_where_a_macro_hides_statements() -> None:
+    guard = "#define LEAVE if (i >= n) return\n"
+    assert unchanged("cache", "for (int j = 0; j < 4; j++) { LEAVE; a[j] += b[i]; }", before=guard)
+    twice = "#ifdef X\n#define AT(j) (j)\n#else\n#define AT(j) (i++)\n#endif\n"
+    assert unchanged("cache", "a[0] = b[AT(n)] + b[AT(n)];", before=twice)
+
+
+def test_overloaded_helpers_are_unknown() -> None:
+    helpers = "__device__ float at(float v) { return v; }\n__device__ float at(float* q) { q[0] = 1; return 0; }\n"
+    assert unchanged("cache", "a[i] = b[i]; at(b); a[i] += b[i];", before=helpers)
+
+
+def test_a_variable_hides_a_constant_of_its_name() -> None:
+    body = "for (int j = 0; j < N; j++) a[i] += b[j];"
+    signature = "float* a, float* b, int i, int N"
+    text = "constexpr int N = 4;\n" + 'extern "C" __global__ void k(' + signature + ") {\n    " + body + "\n}\n"
+    for rule in ("accumulate", "unroll"):
+        assert RULES[rule](Subject(text=text, kernel="k", disjoint=True)) == text
+
+
 # -- hoisting ---------------------------------------------------------------------------------------------------------
 
 
