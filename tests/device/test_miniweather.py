@@ -205,7 +205,7 @@ MUTANTS = [
     ("initial_state", "8.0 / 18.0", "8.000001 / 18.0"),
     ("tendencies_x", "7.0 * q[0]", "7.000001 * q[0]"),
     ("tendencies_z", "damping[DENSITY_THETA] = 0.0;", ""),
-    ("update", "+ dt * tendency", "+ 1.0000001 * dt * tendency"),
+    ("update", "start[inside] + dt", "start[inside] + 1.0000001 * dt"),
 ]
 
 
