@@ -1,0 +1,85 @@
+"""Source to callable on the CPU device: front end, lowering, O3, object, load, for the kernels of tests/device/thirteen.cu.
+
+Each repetition compiles every kernel anew, with an empty cache, in workers that run already, and waits for the loaded
+kernel. Printed: the median of each stage per kernel in milliseconds, the median over all kernels of the whole, and what
+a second configuration of the same source takes (its IR is known). The time that no stage accounts for is the way to the
+worker and back. The figure asked for: a median of at most 120 ms.
+
+    python -m tests.benchmarks.source_to_callable [repetitions]
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from tabulate import tabulate
+
+from r3bench import frontend
+from r3bench.devices import Device, open_device
+from r3bench.model import Configuration, LaunchConfig
+from r3bench.remix import BuildRequest, UnitFacts
+from r3bench.toolchain import Compiler
+from tests.benchmarks.machine import describe, judge
+
+TEXT = (Path(__file__).parents[1] / "device" / "thirteen.cu").read_text()
+LIMIT_MS = 120.0
+STAGES = ("frontend", "specialize", "lower", "optimize", "emit", "load", "between", "whole", "again")
+
+
+def requests(device: Device) -> dict[str, BuildRequest]:
+    """A request for each kernel of the file, by name."""
+    typed = frontend.compile_ir({"k.cu": TEXT}, "k.cu", debug=True)
+    launch = LaunchConfig(grid=(4, 1, 1), block=(128, 1, 1))
+    found = {}
+    for symbol in frontend.kernels(typed):
+        facts = UnitFacts(launch=launch, parameters=frontend.parameters(typed, symbol))
+        found[frontend.readable_name(typed, symbol)] = BuildRequest(
+            files=(("k.cu", TEXT),), main="k.cu", flags=(), symbol=symbol, target=device.target,
+            configuration=Configuration(), facts=facts,
+        )  # fmt: skip
+    return found
+
+
+def timed(compiler: Compiler, device: Device, request: BuildRequest) -> dict[str, float]:
+    """Milliseconds of each stage and of the whole."""
+    begin = perf_counter()
+    built = compiler.submit(request).result()
+    compiled = perf_counter()
+    device.load(built.binary)
+    end = perf_counter()
+    spent = dict(built.stages) | {"load": end - compiled, "whole": end - begin}
+    spent["between"] = compiled - begin - sum(seconds for _, seconds in built.stages)
+    return {stage: 1e3 * seconds for stage, seconds in spent.items()}
+
+
+def main(repetitions: int = 5) -> bool:
+    print(describe())
+    spent: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    device = open_device("cpu")
+    for repetition in range(repetitions + 1):
+        with tempfile.TemporaryDirectory() as cache, Compiler(1, cache=Path(cache)) as compiler:
+            for name, request in requests(device).items():
+                # A comment of its own makes each kernel's text one that no kernel before has sent to the front end.
+                own = replace(request, files=(("k.cu", f"// {name}\n{TEXT}"),))
+                first = timed(compiler, device, own)
+                other = replace(own, configuration=Configuration(pipeline="O2", tuning=(("loop_unrolling", False),)))
+                first["again"] = timed(compiler, device, other)["whole"]
+                if repetition:  # the first round starts processes and fills the system's caches
+                    for stage, ms in first.items():
+                        spent[name][stage].append(ms)
+    device.close()
+    rows = [[name, *(median(stages[stage]) for stage in STAGES)] for name, stages in spent.items()]
+    rows.append(["median", *(median(row[1 + at] for row in rows) for at in range(len(STAGES)))])
+    print(tabulate(rows, headers=["kernel, ms", *STAGES], floatfmt=".1f"))
+    wholes = [ms for stages in spent.values() for ms in stages["whole"]]
+    return judge("source to callable, median of all,", median(wholes), LIMIT_MS, "ms")
+
+
+if __name__ == "__main__":
+    sys.exit(not main(*map(int, sys.argv[1:])))
