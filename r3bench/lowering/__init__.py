@@ -37,12 +37,14 @@ from r3bench.model import Global
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A host module: its text, its device variables, the libm functions it may call, static shared memory in bytes."""
+    """A host module: its text, its device variables, the libm functions it may call; static shared memory and the
+    argument block in bytes."""
 
     ir: str
     globals: tuple[Global, ...]
     math: tuple[str, ...]
     shared_bytes: int
+    argument_bytes: int
 
 
 def lower(ir: str, symbol: str, *, triple: str, data_layout: str, optimize: Callable[[str], str]) -> Lowered:
@@ -56,7 +58,13 @@ def lower(ir: str, symbol: str, *, triple: str, data_layout: str, optimize: Call
     module = read_module(optimize(prepared.text))
     kernel = _only_function(module, symbol)
     text = _host_module(module, kernel, prepared, triple, data_layout)
-    return Lowered(text, tuple(prepared.variables.globals), libdevice.symbols(text), prepared.variables.shared_bytes)
+    return Lowered(
+        ir=text,
+        globals=tuple(prepared.variables.globals),
+        math=libdevice.symbols(text),
+        shared_bytes=prepared.variables.shared_bytes,
+        argument_bytes=max((argument.offset + argument.size for argument in prepared.arguments), default=0),
+    )
 
 
 def _only_function(module: Module, symbol: str) -> Function:

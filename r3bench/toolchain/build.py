@@ -53,7 +53,7 @@ def build(job: Job, known: Callable[[str], bool]) -> Product:
     if not known(product.module):
         with product.stage("emit"):
             product.image = codegen.emit(text, made, job.target)
-            product.facts = codegen.facts(text, product.image, job.target, job.ptx_version)
+            product.facts += codegen.facts(text, product.image, job.target, job.ptx_version)
     return product
 
 
@@ -81,6 +81,7 @@ def _for_cpu(ir: str, job: Job, made: llvm.TargetMachine, product: Product) -> s
             optimize=optimize_lightly,
         )
     product.globals = lowered.globals
+    product.facts = (("shared_bytes", lowered.shared_bytes), ("argument_bytes", lowered.argument_bytes))
     return lowered.ir
 
 

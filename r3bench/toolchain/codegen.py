@@ -35,7 +35,6 @@ def machine(target: Target, ptx_version: int) -> llvm.TargetMachine:
     if target.device == "cpu":
         features = host_features() if target.arch == host_cpu() else ""
         made = llvm.Target.from_triple(host_triple())
-        # Large and position independent: the object is linked wherever the loader has room, far from libm.
         # Position independent: the object is linked wherever the loader has room.
         return made.create_target_machine(cpu=target.arch, features=features, opt=3, reloc="pic", codemodel="small")
     raise BuildError(f"code for {target.device} is not part of this version; build for cpu or cuda")

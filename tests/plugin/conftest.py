@@ -10,12 +10,14 @@ import pytest
 
 from r3bench.record import Session
 
-KERNELS = """\
+SCALE = """\
 extern "C" __global__ void scale(double* data, double factor, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) data[i] = factor * data[i];
 }
+"""
 
+DIFFERENCE = """\
 extern "C" __global__ void difference(const double* data, double* out, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) out[i] = data[(i + 1) % n] - data[i];
@@ -26,19 +28,20 @@ extern "C" __global__ void difference(const double* data, double* out, int n) {
 @pytest.fixture(scope="session")
 def recorded_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     top = tmp_path_factory.mktemp("project")
-    source = top / "kernels" / "app" / "kernels.cu"
-    source.parent.mkdir(parents=True)
-    source.write_text(KERNELS)
-    with Session("app", source.parent, "cpu", top=top, recorded_on={}) as session:
-        module = session.module("kernels.cu")
+    root = top / "kernels" / "app"
+    root.mkdir(parents=True)
+    (root / "scale.cu").write_text(SCALE)
+    (root / "difference.cu").write_text(DIFFERENCE)
+    with Session("app", root, "cpu", top=top, recorded_on={}) as session:
+        scale, difference = session.module("scale.cu"), session.module("difference.cu")
         for n in (1000, 333):
             data = session.array("data", np.linspace(0.0, 1.0, n), dims=("x",))
             out = session.array("out", np.zeros(n), dims=("x",))
             occurrence = 0 if n == 1000 else 1
             session.capture("scale", [occurrence])
             session.capture("difference", [occurrence])
-            session.launch(module, "scale", (8, 1, 1), (128, 1, 1), [data, 1.5, n])
-            session.launch(module, "difference", (8, 1, 1), (128, 1, 1), [data, out, n])
+            session.launch(scale, "scale", (8, 1, 1), (128, 1, 1), [data, 1.5, n])
+            session.launch(difference, "difference", (8, 1, 1), (128, 1, 1), [data, out, n])
         session.save(top / "captures" / "app")
     return top
 
@@ -53,5 +56,5 @@ def project(recorded_project: Path, pytester: pytest.Pytester) -> pytest.Pyteste
 
 @pytest.fixture
 def source(project: pytest.Pytester) -> Path:
-    """The working tree's file of the kernels."""
-    return project.path / "kernels" / "app" / "kernels.cu"
+    """The working tree's file of the kernel scale."""
+    return project.path / "kernels" / "app" / "scale.cu"

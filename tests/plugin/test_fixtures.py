@@ -17,7 +17,7 @@ def test_units(replay_unit, r3_replay, r3_device):
         assert set(after) == {"data"}
     assert r3_device.target.device == "cpu"
     assert r3_replay(replay_unit).verdict.status is Status.MATCH
-    wrong = r3_replay(replay_unit, Variant(files=(("kernels.cu", "extern"),)))
+    wrong = r3_replay(replay_unit, Variant(files=((replay_unit.capture.source.main, "extern"),)))
     assert wrong.verdict.status is Status.BUILD_FAILED
     timed = r3_replay(replay_unit, timing="rank")
     assert timed.measurement.binary == timed.binary

@@ -54,7 +54,7 @@ def test_a_kernel_that_does_not_compile_names_the_users_line(project: pytest.Pyt
     source.write_text(source.read_text().replace("factor * data[i]", "factor * date[i]"))
     result = project.runpytest(f"{SCALE}::correctness[0]")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*build-failed: *kernels.cu:3:*date*"])
+    result.stdout.fnmatch_lines(["*build-failed: *scale.cu:3:*date*"])
 
 
 def test_without_the_working_trees_file_the_stored_source_is_tested_and_said_so(project: pytest.Pytester) -> None:
