@@ -11,7 +11,7 @@ import json
 import posixpath
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 
 from r3bench import remix, store
@@ -43,7 +43,7 @@ class Settings:
     more: int = 10
     seconds: float = 30.0
     in_flight: int = 4
-    contests: int = 2
+    contests: int = 3
     gate: float = 0.05
     kernels: int = 1
     seed: int = 0
@@ -259,14 +259,18 @@ class _Search:
             self.arms.append(Arm(name="toolchain", comparison=toolchain))
 
     def _finalists(self) -> list[Finalist]:
-        """The best of every source that ranked ahead of the baseline, timed again beside it, in that order."""
-        ranked = sorted(self._best(), key=lambda finalist: finalist.ns)[:FINALISTS]
+        """The best of the sources, the text as it is always among them, timed again beside the baseline; fastest first.
+
+        What does not rank ahead of the baseline is left out.
+        """
+        best = sorted(self._best(), key=lambda finalist: finalist.ns)
+        ranked = best[:FINALISTS] + [f for f in best[FINALISTS:] if f.source.rule == RECORDED]
         again = [self.evaluator.submit(self.baseline, "baseline", again=1)]
         again += [self.evaluator.submit(f.variant, f.source.rule, again=1) for f in ranked]
         times = [nanoseconds(self.evaluator.result(pending)) for pending in again]
         limit = max(filter(None, (self.baseline_ns, times[0])), default=0.0)
-        timed = [(ns, f) for ns, f in zip(times[1:], ranked, strict=True) if ns is not None and ns < limit]
-        return [finalist for _, finalist in sorted(timed, key=lambda pair: pair[0])]
+        timed = [replace(f, ns=min(f.ns, ns)) for ns, f in zip(times[1:], ranked, strict=True) if ns is not None]
+        return sorted((f for f in timed if f.ns < limit), key=lambda finalist: finalist.ns)
 
     def _best(self) -> Iterator[Finalist]:
         for source in self._tuned():
@@ -285,6 +289,7 @@ class _Search:
         edited = winner is not None and winner.source.rule != RECORDED
         main = source.main if source is not None else ""
         configuration = _settings_of(winner.variant) if winner is not None else None
+        arms = (*self.verdicts.arms, *self.arms)
         return KernelResult(
             kernel=self.capture.name,
             capture=self.capture.path,
@@ -294,7 +299,7 @@ class _Search:
             device=self.evaluator.target.device,
             target=self.evaluator.target.arch,
             baseline=self.baseline_name,
-            baseline_ns=self.baseline_ns,
+            baseline_ns=next((a.comparison.baseline_ns for a in arms if a.comparison.baseline_ns), self.baseline_ns),
             seed=self.settings.seed,
             evaluations=self.evaluator.evaluations,
             seconds=round(monotonic() - self.began, 3),
@@ -304,7 +309,7 @@ class _Search:
             rule=winner.source.rule if winner is not None and edited else None,
             description=winner.source.description if winner is not None and edited else "",
             configuration=configuration,
-            arms=(*self.verdicts.arms, *self.arms),
+            arms=arms,
             sources=tuple(s.result() for s in self.sources),
             failures=self.evaluator.failures,
             promotions=tuple(self.verdicts.promotions),

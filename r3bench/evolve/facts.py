@@ -69,8 +69,12 @@ class Facts(Names):
         return not (self.disjoint or a.restrict or b.restrict)
 
     def is_fixed(self, variable: Variable) -> bool:
-        """Whether a parameter keeps the value that it came with."""
-        return not variable.escaped and all(effect.variable is not variable for effect in self._effects)
+        """Whether this is a parameter that keeps the value it came with."""
+        return (
+            variable.place == "parameter"
+            and not variable.escaped
+            and all(effect.variable is not variable for effect in self._effects)
+        )
 
     def never_written(self, base: Base) -> bool:
         """Whether nothing in this function, in any thread, writes this memory."""

@@ -155,7 +155,7 @@ def _plan(facts: Facts, group: list[Node], needs: Needs, divides: bool) -> _Plan
 def _gain(facts: Facts, members: list[Node], statement: Node, needs: Needs, divides: bool) -> float:
     loops = sum(_loops_between(facts, statement, n) for n in members)
     saved = len(members) - 1 + _LOOP_WEIGHT * loops
-    uniform = divides and all(v.place == "parameter" and facts.is_fixed(v) for v in needs.variables)
+    uniform = divides and facts.function.kernel and all(facts.is_fixed(v) for v in needs.variables)
     return cost(members[0]) * (saved + (0.5 if uniform else 0.0)) if members else 0.0
 
 

@@ -50,20 +50,58 @@ class Verdicts:
 def promote(court: Court, finalists: Iterable[Finalist], recorded: Source, found: Verdicts) -> None:
     """Try finalists in order until one is promoted, then tell its source change and its configuration apart.
 
-    Only so many contests are held as the court allows; what fails on a held-out unit costs none.
+    Only so many contests with the baseline are held as the court allows; what fails on a held-out unit costs none.
     """
     contests = 0
     for finalist in finalists:
-        if contests >= court.contests:
+        if contests >= court.contests or found.winner is not None:
             return
         comparison = _try(court, finalist, found)
         contests += comparison is not None
         if comparison is not None and comparison.decision is Decision.FASTER:
-            found.winner = finalist
-            found.arms.append(Arm(name=_arm(finalist), comparison=comparison))
-            if _arm(finalist) == "patch and configuration":
-                _tell_apart(court, finalist, recorded, found)
-            return
+            _settle(court, finalist, comparison, recorded, found)
+
+
+def _settle(court: Court, finalist: Finalist, comparison: Comparison, recorded: Source, found: Verdicts) -> None:
+    """Make a finalist that won its contest the winner, with or without its source change.
+
+    A source change must not slow the kernel down under the default compiler, which is what the application's own build
+    gets of it. One that adds nothing to its configuration is dropped: the configuration is tried without it.
+    """
+    arms = [Arm(name=_arm(finalist), comparison=comparison)]
+    if _arm(finalist) != "patch and configuration":
+        found.winner, found.arms = finalist, arms
+        return
+    alone = _try_alone(court, finalist, found)
+    if alone is None:
+        return
+    bare = replace(finalist, source=recorded, variant=replace(finalist.variant, files=recorded.files))
+    needed = alone.decision is Decision.FASTER or _beats(court, finalist, bare)
+    if needed:
+        found.winner, found.arms = finalist, [*arms, Arm(name="patch", comparison=alone)]
+        return
+    plain = _try(court, bare, found)
+    if plain is not None and plain.decision is Decision.FASTER:
+        found.winner, found.arms = bare, [Arm(name="configuration", comparison=plain)]
+
+
+def _beats(court: Court, finalist: Finalist, other: Finalist) -> bool:
+    comparison = court.evaluator.compare(other.variant, finalist.variant, court.gate, court.kernels)
+    return comparison.decision is Decision.FASTER
+
+
+def _try_alone(court: Court, finalist: Finalist, found: Verdicts) -> Comparison | None:
+    """The source change alone against the baseline; None, with the reason on record, where it must not be applied."""
+    rule, variant = finalist.source.rule, _alone(finalist)
+    matched, units, reason = check_units(court, variant, rule)
+    comparison = None if reason else court.evaluator.compare(court.baseline, variant, court.gate, court.kernels)
+    if comparison is not None and comparison.decision in (Decision.SLOWER, Decision.REFUSED):
+        reason = _why_not(comparison)
+    if not reason:
+        return comparison
+    sentence = f"faster with its configuration, but under the default compiler: {reason}"
+    found.promotions[-1] = Promotion(rule=rule, promoted=False, reason=sentence, held_out=matched, units=units)
+    return None
 
 
 def _arm(finalist: Finalist) -> Literal["patch", "patch and configuration", "configuration"]:
@@ -126,30 +164,15 @@ def _neighbour_failures(court: Court, variant: Variant, rule: str) -> Iterator[s
             outcome = court.evaluator.result(court.evaluator.submit(edited, rule, timing="none", capture=capture))
         except CaptureError:
             continue  # a damaged neighbour is reported where it is searched itself
-        if outcome.verdict.status is not Status.MATCH:
+        if outcome.verdict.status is not Status.MATCH and _replays(court.evaluator, capture):
             yield f"it changes {capture.symbol}, too: {_sentence(outcome.verdict)}"
+
+
+def _replays(evaluator: Evaluator, neighbour: Capture) -> bool:
+    """Whether a neighbour matches as it is; if not, an edit is not what breaks it."""
+    outcome = evaluator.result(evaluator.submit(Variant(), "baseline", timing="none", capture=neighbour))
+    return outcome.verdict.status is Status.MATCH
 
 
 def _sentence(verdict: Verdict) -> str:
     return f"{verdict.status.value}: {verdict.detail}" if verdict.detail else verdict.status.value
-
-
-def _tell_apart(court: Court, finalist: Finalist, recorded: Source, found: Verdicts) -> None:
-    """The patch alone under the default compiler; where that gains nothing, whether the configuration needs it at all.
-
-    A source change that adds nothing to its configuration is dropped: the configuration is promoted without it.
-    """
-    alone = replace(finalist, variant=_alone(finalist))
-    if not check_units(court, alone.variant, finalist.source.rule)[2]:
-        comparison = court.evaluator.compare(court.baseline, alone.variant, court.gate, court.kernels)
-        found.arms.append(Arm(name="patch", comparison=comparison))
-        if comparison.decision is Decision.FASTER:
-            return
-    bare = replace(finalist, source=recorded, variant=replace(finalist.variant, files=recorded.files))
-    added = court.evaluator.compare(bare.variant, finalist.variant, court.gate, court.kernels)
-    if added.decision is Decision.FASTER:
-        return
-    plain = _try(court, bare, found)
-    if plain is not None and plain.decision is Decision.FASTER:
-        found.winner = bare
-        found.arms = [Arm(name="configuration", comparison=plain)]

@@ -328,16 +328,17 @@ def power(subject: Subject) -> str:
     """``pow`` with a small constant exponent as multiplications; a division by ``sqrt`` as ``rsqrt``."""
 
     def once(facts: Facts, rewrite: Rewrite) -> bool:
-        nodes = list(reversed(list(walk(facts.function.body))))
-        found = [(n, made) for n in nodes if (made := _power(facts, n) or _root(facts, n)) is not None]
-        for node, made in found[:1]:
-            rewrite.replace(node, made)
-        return bool(found)
+        for node in reversed(list(walk(facts.function.body))):
+            made = _power(facts, rewrite, node) or _root(facts, node)
+            if made is not None:
+                rewrite.replace(node, made)
+                return True
+        return False
 
     return _repeat(subject, once, where="(", rounds=40)
 
 
-def _power(facts: Facts, node: Node) -> str | None:
+def _power(facts: Facts, rewrite: Rewrite, node: Node) -> str | None:
     name, arguments = _call(node)
     if name not in ("pow", "powf") or len(arguments) != 2:
         return None
@@ -349,7 +350,7 @@ def _power(facts: Facts, node: Node) -> str | None:
     pattern = _POWERS.get(re.sub(r"[fF]$", "", written))
     if pattern is None or facts.needs(base) is None:
         return None
-    text = text_of(base) if base.type in ("identifier", "subscript_expression") else f"({text_of(base)})"
+    text = _named(facts, rewrite, base) or f"({text_of(base)})"
     if single and facts.dtype(base) != "float32":
         text = f"(float){text}"
     return pattern.format(text, "1.0f" if single else "1.0", "sqrtf" if single else "sqrt")
@@ -379,6 +380,19 @@ def _is_broken_power(facts: Facts, node: Node) -> bool:
     exponent = facts.real(arguments[1]) if facts.dtype(arguments[1]) in FLOATS else None
     kinds = {facts.dtype(a) for a in arguments}
     return exponent is not None and not exponent.is_integer() and len(kinds) == 1 and None not in kinds
+
+
+def _named(facts: Facts, rewrite: Rewrite, base: Node) -> str | None:
+    """A short text for a base: itself, or a name declared in front where that computes nothing needlessly."""
+    if base.type in ("identifier", "number_literal", "subscript_expression"):
+        return text_of(base)
+    needs = facts.needs(base)
+    step = next(iter(facts.steps(base, needs)), None) if needs is not None else None
+    if step is None or not facts.always(step.statement, base):
+        return None
+    name = rewrite.fresh("base")
+    rewrite.before(step.statement, f"const {facts.c_type(base)} {name} = {text_of(base)};")
+    return name
 
 
 def _root(facts: Facts, node: Node) -> str | None:

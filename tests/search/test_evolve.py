@@ -146,6 +146,21 @@ def test_a_patch_and_its_configuration_are_told_apart(tmp_path: Path) -> None:
     )
 
 
+def test_a_patch_that_is_slower_under_the_default_compiler_is_not_promoted(tmp_path: Path) -> None:
+    def model(variant: Variant, unit: int) -> Behaviour:
+        fast = specialized(variant, unit).ns < 1000.0
+        edited = "inverse" in text_of(variant)
+        return Behaviour(
+            ns={(True, True): 400.0, (True, False): 600.0, (False, True): 1500.0}.get((fast, edited), 1000.0)
+        )
+
+    (result,) = search(tmp_path, FakeServer(model), replace(QUICK, contests=99))
+    assert result.after is None
+    assert [arm.name for arm in result.arms] == ["configuration"]
+    reasons = [p.reason for p in result.promotions]
+    assert reasons[0] == "faster with its configuration, but under the default compiler: slower than the baseline"
+
+
 def test_sources_with_equal_code_are_tuned_once(tmp_path: Path) -> None:
     def model(variant: Variant, unit: int) -> Behaviour:
         default = variant.configuration in (None, Configuration()) and "inverse" not in text_of(variant)
@@ -248,6 +263,18 @@ def test_an_edit_of_a_shared_function_must_suit_the_other_kernels_of_the_file(tm
     (result,) = search(tmp_path, Server(by_text(inverse_width=1.5, out_sum=1.2)), neighbours=[other])
     assert result.after is None or "inverse" not in result.after
     assert result.promotions[0].reason == "it changes other, too: mismatch: x differs"
+
+
+def test_an_edit_is_not_to_blame_for_a_neighbour_that_fails_anyway(tmp_path: Path) -> None:
+    class Server(FakeServer):
+        def submit(self, capture: Capture, variant: Variant, unit: int = 0, timing: str = "rank") -> Future[Outcome]:
+            if capture.symbol == "other":
+                broken = FakeServer(lambda v, u: Behaviour(status=Status.UNSUPPORTED, detail="grid sync"))
+                return broken.submit(capture, variant, unit, timing)
+            return super().submit(capture, variant, unit, timing)
+
+    (result,) = search(tmp_path, Server(by_text(inverse_width=1.5)), neighbours=[capture(symbol="other")])
+    assert result.after is not None
 
 
 def test_the_same_seed_gives_the_same_search(tmp_path: Path) -> None:

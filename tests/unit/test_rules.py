@@ -241,6 +241,7 @@ def test_a_divisor_used_again_is_inverted_once() -> None:
         "a[i] = x / unknown(i);",
         "a[i] = 1.0f / x; a[n] = 1.0f / x;",
         "a[i] = b[0] / x; x = 2; a[n] = b[1] / x;",
+        "float z = x + b[i]; a[i] = b[0] / z;",
     ],
 )
 def test_divisions_that_stay(body: str) -> None:
@@ -261,12 +262,13 @@ def test_divisions_in_the_helpers_of_a_kernel_are_found() -> None:
     [
         ("y = pow(y, 2.0);", "y = (y * y);"),
         ("y = pow(y, 2);", "y = (y * y);"),
-        ("y = pow(y + 1.0, 3.0);", "y = ((y + 1.0) * (y + 1.0) * (y + 1.0));"),
+        ("y = pow(y + 1.0, 3.0);", "const double base = y + 1.0;\ny = (base * base * base);"),
+        ("y = n > 0 ? pow(y + 1.0, 2) : y;", "y = n > 0 ? ((y + 1.0) * (y + 1.0)) : y;"),
         ("a[i] = powf(b[i], 2.0f);", "a[i] = (b[i] * b[i]);"),
         ("y = pow(y, 0.5);", "y = sqrt(y);"),
         ("y = pow(y, -1.0);", "y = (1.0 / y);"),
         ("a[i] = x / sqrtf(b[i]);", "a[i] = x * rsqrtf(b[i]);"),
-        ("y = pow(pow(y, 2.0), 2.0);", "y = (((y * y)) * ((y * y)));"),
+        ("y = pow(pow(y, 2.0), 2.0);", "const double base = (y * y);\ny = (base * base);"),
         ("y = pow(x, 2);", "y = pow(x, 2);"),  # float or double? not known here
         ("y = pow(y, 2.5);", "y = pow(y, 2.5);"),
         ("y = pow(unknown(y), 2.0);", "y = pow(unknown(y), 2.0);"),
