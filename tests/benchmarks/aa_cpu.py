@@ -100,7 +100,7 @@ class Case:
 
 
 class Padding:
-    """A compiler whose objects for ``Configuration(pipeline="O3", before=("dce",))`` end in bytes that nothing reads."""
+    """A compiler whose objects for the configuration ``marked`` are the default's with bytes at the end unread."""
 
     marked = Configuration(before=("dce",))
 
@@ -158,8 +158,8 @@ def cases(captures: list[Capture]) -> Iterator[Case]:
 def row(case: Case, gate: float, found: list[Comparison], seconds: float) -> list[object]:
     decisions = Counter(each.decision for each in found)
     wrong = sum(count for decision, count in decisions.items() if decision not in case.expected(gate))
-    timed = [each for each in found if each.speedup is not None and each.blocks]
-    speeds = [each.speedup for each in timed]
+    timed = [each for each in found if each.blocks]
+    speeds = [each.speedup for each in timed if each.speedup is not None]
     spread = f"{min(speeds):.3f} .. {max(speeds):.3f}" if timed else "-"
     us = f"{timed[0].baseline_ns / 1e3:.0f}" if timed and timed[0].baseline_ns else "-"
     said = ", ".join(f"{count} {decision.value}" for decision, count in decisions.most_common())

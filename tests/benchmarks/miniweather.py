@@ -2,8 +2,8 @@
 
 Each is one process, timed from start to end by this one. *Collection* is ``--collect-only``, three times, the least
 counting; beside it stands the same command on an empty folder (what Python, pytest and the other plugins take), and the
-difference, which is this plugin's own share. Hypothesis' plugin is off meanwhile: only this project's own tests need it,
-and it takes as long to import as all the rest. *Run* is every correctness and timing item, with an empty build cache.
+difference, which is this plugin's own share. Hypothesis' plugin is off meanwhile: only this project's own tests need
+it, and it takes as long to import as all the rest. *Run* is every correctness and timing item, with an empty cache.
 *Search* is ``--r3-evolve``, with its reports in a folder that is dropped; the table of its results is printed.
 
 The figures asked for on two cores: collection at most 1 s, run at most 40 s, run with search at most 240 s.
