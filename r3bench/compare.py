@@ -192,6 +192,57 @@ def differences(
     return _difference(held.name, dtype, shape, before, now, places, error, limit)
 
 
+# -- for a device that compares where the bytes are -------------------------------------------------------------------
+
+
+def element_type(buffer: Buffer, tolerance: Tolerance) -> tuple[str, int, bool]:
+    """The dtype a buffer is compared in, the bytes of an element, and whether its elements may differ by a limit."""
+    dtype, _ = _view_as(buffer)
+    return dtype, _item_bytes(dtype), tolerance.kind == "float" and dtype in _BY_DTYPE
+
+
+def largest_limit(expected: Bytes, dtype: str, tolerance: Tolerance) -> float:
+    """The part of the limit that is the same for every element of a float buffer: what ``scale`` comes to."""
+    return tolerance.scale * _largest(_values(_bits(expected, dtype), dtype)) if tolerance.scale else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a device counted in one buffer: element numbers of the first and the worst, and the bytes found there."""
+
+    count: int
+    first: int
+    worst: int
+    first_bytes: bytes
+    worst_bytes: bytes
+    error: float
+
+
+def difference_found(expected: Bytes, buffer: Buffer, tolerance: Tolerance, found: Found) -> Difference:
+    """The same as :func:`differences` makes, from what a device found."""
+    dtype, shape = _view_as(buffer)
+    before = _bits(expected, dtype)
+    first, worst = (_bits(np.frombuffer(data, np.uint8), dtype) for data in (found.first_bytes, found.worst_bytes))
+    wanted = before[found.worst : found.worst + 1]
+    tolerant = element_type(buffer, tolerance)[2]
+    return Difference(
+        buffer=buffer.name,
+        count=found.count,
+        elements=int(before.size),
+        first=_index(found.first, shape),
+        first_expected=_text(before, found.first, dtype),
+        first_actual=_text(first, 0, dtype),
+        worst=_index(found.worst, shape),
+        worst_expected=_text(before, found.worst, dtype),
+        worst_actual=_text(worst, 0, dtype),
+        error=found.error,
+        limit=float(_limit(_values(wanted, dtype), dtype, tolerance, before)[0]) if tolerant else 0.0,
+    )
+
+
+# -- elements ---------------------------------------------------------------------------------------------------------
+
+
 def _view_as(buffer: Buffer) -> tuple[str, tuple[int, ...]]:
     """The dtype and shape to compare in: complex numbers as pairs, odd sizes as bytes, one dimension if in doubt."""
     dtype = _COMPONENT.get(buffer.dtype, buffer.dtype)

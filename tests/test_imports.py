@@ -36,6 +36,7 @@ HOMES = {
     "xarray": {"store"},
     "numcodecs": {"store"},
     "llvmlite": {"toolchain", "devices.cpu", "devices.cpu_worker"},
+    "cuda": {"devices.cuda"},
     "ziglang": {"frontend"},
     "tree_sitter": {"syntax"},
     "tree_sitter_cuda": {"syntax"},

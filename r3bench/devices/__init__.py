@@ -107,10 +107,17 @@ class DeviceStatus:
 def survey() -> list[DeviceStatus]:
     """Every kind of device, best first; starts nothing."""
     return [
-        DeviceStatus("cuda", False, "the CUDA device is not part of this version", "use --r3-device cpu"),
+        _survey_cuda(),
         DeviceStatus("hip", False, "the HIP device is not part of this version", "use --r3-device cpu"),
         _survey_cpu(),
     ]
+
+
+def _survey_cuda() -> DeviceStatus:
+    from r3bench.devices.cuda import survey as cuda
+
+    missing = cuda.missing()
+    return DeviceStatus("cuda", False, *missing) if missing else DeviceStatus("cuda", True, cuda.description())
 
 
 def _survey_cpu() -> DeviceStatus:
@@ -124,9 +131,10 @@ def _survey_cpu() -> DeviceStatus:
 
 
 def open_device(name: str, **options: Any) -> Device:
-    """Open ``cpu``, or ``auto`` (the best usable here). DeviceUnavailable says why another cannot be used.
+    """Open ``cuda``, ``cpu``, or ``auto`` (the best usable here). DeviceUnavailable says why another cannot be used.
 
-    Options of ``cpu``: ``threads`` (default: all cores) and ``reverse`` (run blocks and threads in opposite order).
+    Options of ``cpu``: ``threads`` (default: all cores) and ``reverse`` (run blocks and threads in opposite order); of
+    ``cuda``: ``index`` (which of the visible GPUs, counted around).
     """
     found = survey()
     chosen = next((each for each in found if each.name == name or (name == "auto" and each.usable)), None)
@@ -136,6 +144,10 @@ def open_device(name: str, **options: Any) -> Device:
         raise DeviceUnavailable(f"there is no device {name!r}; choose auto, {', '.join(each.name for each in found)}.")
     if not chosen.usable:
         raise DeviceUnavailable(f"device {chosen.name} cannot be used: {chosen.detail}; {chosen.remedy}.")
+    if chosen.name == "cuda":
+        from r3bench.devices.cuda.device import CudaDevice
+
+        return CudaDevice(**options)
     from r3bench.devices.cpu.device import CpuDevice
 
     return CpuDevice(**options)

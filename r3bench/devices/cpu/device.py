@@ -17,11 +17,12 @@ from typing import cast
 
 from r3bench.compare import Tolerance, judge
 from r3bench.devices import Bytes, Kernel, Memory
+from r3bench.devices.contents import ARGUMENTS
 from r3bench.devices.cpu import faults
 from r3bench.devices.cpu.arena import Arena
 from r3bench.devices.cpu.elf import Symbols
 from r3bench.devices.cpu.limits import check_binary, check_launch, check_unit
-from r3bench.devices.cpu.memory import ARGUMENTS, CpuMemory
+from r3bench.devices.cpu.memory import CpuMemory
 from r3bench.devices.cpu.process import Worker, WorkerDied, ended_by
 from r3bench.devices.cpu.provided import IGNORED
 from r3bench.devices.cpu.wire import RUN, Op, Poison, Reply, Result

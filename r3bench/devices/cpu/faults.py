@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable
 
+from r3bench.devices.contents import ARGUMENTS
 from r3bench.devices.cpu.arena import PAGE, Segment, Span
-from r3bench.devices.cpu.memory import ARGUMENTS
 from r3bench.devices.cpu.process import ended_by
 from r3bench.devices.cpu.wire import FRAMES, FRAMES_BYTES, Reply, Result
 

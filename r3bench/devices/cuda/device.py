@@ -1,0 +1,414 @@
+"""The device itself: it holds the recorded contents, and replaces its worker whenever the GPU's context is lost."""
+
+from __future__ import annotations
+
+import struct
+import weakref
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from r3bench.compare import Buffer as Compared
+from r3bench.compare import Found, Tolerance, buffers, difference_found, differences, tolerance_of, verdict_of
+from r3bench.devices import Bytes, Kernel, Memory
+from r3bench.devices.cuda import nvml
+from r3bench.devices.cuda.memory import Contents, CudaMemory, Recorded, open_shared, rule, wired
+from r3bench.devices.cuda.outcome import failure
+from r3bench.devices.cuda.process import Worker, WorkerDied
+from r3bench.devices.cuda.survey import default_index
+from r3bench.errors import DeviceFault, LaunchError, ReplayTimeout
+from r3bench.model import Binary, Difference, LaunchConfig, ReplayUnit, Target, Verdict
+
+_FORMATS = ("cubin", "fatbin", "ptx")
+# For requests that run no kernel of a candidate; moving a gigabyte takes a second at most.
+_SETUP_TIMEOUT_S = 60.0
+_MAX_MEMORIES = 1 << 15
+
+
+class CudaKernel:
+    """A binary that may be launched; every worker loads it when it first needs it.
+
+    ``binary`` has the same image as was loaded; its facts say what the driver knows of it, too: registers,
+    ``local_bytes`` (spills and arrays a thread), shared memory, and, after a launch, ``blocks_per_multiprocessor``.
+    """
+
+    def __init__(self, device: CudaDevice, number: int, binary: Binary) -> None:
+        self.device = weakref.ref(device)
+        self.number = number
+        self.binary = binary
+
+    def learn(self, facts: Mapping[str, Any]) -> None:
+        """Keep facts about the code; a later value replaces an earlier one."""
+        known = {**dict(self.binary.facts), **{name: int(value) for name, value in facts.items()}}
+        if known != dict(self.binary.facts):
+            held = self.binary
+            self.binary = Binary(
+                target=held.target, symbol=held.symbol, image=held.image, format=held.format, facts=tuple(known.items())
+            )
+
+
+class _Resources:
+    """What must be given back even if nobody closes the device."""
+
+    def __init__(self) -> None:
+        self.worker: Worker | None = None
+
+    def close(self) -> None:
+        worker, self.worker = self.worker, None
+        if worker is not None:
+            worker.close()
+
+
+class CudaDevice:
+    """One GPU: number ``index`` of those that CUDA_VISIBLE_DEVICES leaves, counted around.
+
+    By default that is the first, and under pytest-xdist the one of the worker's number. DeviceUnavailable if its worker
+    does not start.
+    """
+
+    orders: tuple[str, ...] = ("forward",)
+
+    def __init__(self, *, index: int | None = None) -> None:
+        self._index = default_index() if index is None else index
+        self._numbers = count()
+        self._memories: dict[CudaMemory, None] = {}
+        self._recorded: dict[tuple[Any, ...], Recorded] = {}
+        self._unused_kernels: deque[int] = deque()
+        self._floor_ns: float | None = None
+        self._resources = _Resources()
+        self._finalizer = weakref.finalize(self, self._resources.close)
+        self.hello = self._worker().hello
+        self.target = Target(device="cuda", arch=str(self.hello["arch"]))
+        self.name = f"{self.hello['name']} {self.hello['uuid']}"
+
+    # -- memory --
+
+    def allocate(self, unit: ReplayUnit, before: Mapping[str, Bytes]) -> CudaMemory:
+        """See :class:`~r3bench.devices.Device`. Read-only arrays are kept by reference, others are copied.
+
+        The first copy of a unit lies where it was recorded, as long as nothing else does; others are relocated.
+        """
+        memory = CudaMemory(self._recorded_as(unit, before))
+        memory.recorded.copies += 1
+        self._memories[memory] = None
+        try:
+            self._provide_memory(self._worker(), memory)
+        except BaseException:
+            self.release(memory)
+            raise
+        return memory
+
+    def _recorded_as(self, unit: ReplayUnit, before: Mapping[str, Bytes]) -> Recorded:
+        key = (id(unit), *(id(before.get(buffer.name)) for buffer in buffers(unit)))
+        found = self._recorded.get(key)
+        if found is None:
+            found = Recorded(unit, before)
+            if found.shared:
+                self._recorded[key] = found
+        return found
+
+    def restore(self, memory: Memory) -> None:
+        """Takes place on the device with whatever is asked of it next, for many copies at once."""
+        self._own(memory).stale = True
+
+    def download(self, memory: Memory) -> dict[str, Bytes]:
+        held = self._own(memory)
+        return self._read(held, held.names())
+
+    def _read(self, held: CudaMemory, names: Sequence[str]) -> dict[str, Bytes]:
+        worker = self._worker()
+        self._provide_memory(worker, held)
+        sizes = {buffer.name: buffer.nbytes for buffer in held.recorded.buffers}
+        with open_shared(sum(sizes[name] for name in names)) as (fd, data):
+            stale = self._stale([held])
+            message = {"op": "download", "memory": held.number, "names": names, "restore": stale}
+            self._ask(worker, message, "reading memory back", fds=[fd])
+            held.stale = False
+            ends = np.cumsum([sizes[name] for name in names])
+            return {
+                name: held.original(name, data[end - sizes[name] : end]).copy()
+                for name, end in zip(names, ends, strict=True)
+            }
+
+    def compare(
+        self, memory: Memory, expected: Mapping[str, Bytes], tolerances: Mapping[str, Tolerance] | None = None
+    ) -> Verdict:
+        held, overrides = self._own(memory), tolerances or {}
+        given = {name: np.ascontiguousarray(expected[name]).reshape(-1) for name in held.names()}
+        here = {name for name in held.names() if held.relocated(name)}
+        read = self._read(held, sorted(here)) if here else {}
+        there = [each for each in buffers(held.unit) if each.name not in here]
+        found = self._compare_there(held, there, expected, overrides)
+        for each in buffers(held.unit):
+            if each.name in here:
+                tolerance = tolerance_of(held.unit, each, overrides)
+                found[each.name] = differences(given[each.name], read[each.name], each, tolerance)
+        in_order = [found[each.name] for each in buffers(held.unit)]
+        return verdict_of(held.unit, tuple(each for each in in_order if each is not None))
+
+    def _compare_there(
+        self, held: CudaMemory, wanted: Sequence[Compared], expected: Mapping[str, Bytes], overrides: Any
+    ) -> dict[str, Difference | None]:
+        worker = self._worker()
+        self._provide_memory(worker, held)
+        changed, keep = held.recorded.expected(expected)
+        numbers = dict.fromkeys(held.names(), held.recorded.before.number)
+        if changed is not None:
+            self._provide_contents(worker, changed)
+            numbers |= {buffer.name: changed.number for buffer in changed.buffers}
+        rules = [rule(held.unit, each, expected[each.name], numbers[each.name], overrides) for each in wanted]
+        message = {"op": "compare", "memory": held.number, "rules": rules, "restore": self._stale([held])}
+        rows = self._ask(worker, message, "comparing")["rows"]
+        held.stale = False
+        if changed is not None and not keep:
+            self._drop(worker, changed)
+        return {
+            each.name: _difference(expected[each.name], each, tolerance_of(held.unit, each, overrides), row)
+            for each, row in zip(wanted, rows, strict=True)
+        }
+
+    def release(self, memory: Memory) -> None:
+        held = self._own(memory)
+        del self._memories[held]
+        recorded = held.recorded
+        recorded.copies -= 1
+        if not recorded.copies:
+            self._recorded = {key: each for key, each in self._recorded.items() if each is not recorded}
+        worker = self._resources.worker
+        if worker is None or not worker.alive():
+            return
+        if held.number in worker.copies:
+            worker.copies.discard(held.number)
+            self._ask(worker, {"op": "remove", "id": held.number}, "releasing memory")
+        if not recorded.copies:
+            for contents in recorded.all_contents():
+                self._drop(worker, contents)
+
+    def _own(self, memory: Memory) -> CudaMemory:
+        if not isinstance(memory, CudaMemory) or memory not in self._memories:
+            raise ValueError("this memory was released, or belongs to another device")
+        return memory
+
+    @staticmethod
+    def _stale(memories: Sequence[CudaMemory]) -> list[int]:
+        return [memory.number for memory in memories if memory.stale]
+
+    # -- kernels --
+
+    def load(self, binary: Binary) -> CudaKernel:
+        """Load the code in the worker; LaunchError if its format or target does not fit."""
+        if binary.format not in _FORMATS or binary.target != self.target:
+            made = f"{binary.format} code for {binary.target.device} {binary.target.arch}"
+            raise LaunchError(
+                f"{binary.symbol} is {made}; this device loads {', '.join(_FORMATS)} for {self.target.arch}"
+            )
+        kernel = CudaKernel(self, next(self._numbers), binary)
+        self._provide_kernel(self._worker(), kernel)
+        weakref.finalize(kernel, self._unused_kernels.append, kernel.number).atexit = False
+        return kernel
+
+    def launch(
+        self,
+        kernel: Kernel,
+        memory: Memory,
+        launch: LaunchConfig,
+        *,
+        timeout_s: float = 10.0,
+        order: str = "forward",
+    ) -> None:
+        """Run once and wait. Shared memory is poisoned before, and the bytes beside the buffers are checked after."""
+        if order not in self.orders:
+            raise ValueError(f"a GPU runs threads in an order of its own, so {order!r} cannot be asked for")
+        held, loaded = self._own(memory), self._own_kernel(kernel)
+        answer = self._run(loaded, [held], launch, timeout_s, window=False)
+        loaded.learn({"blocks_per_multiprocessor": answer["occupancy"]})
+        if answer["damaged"] is not None:
+            raise DeviceFault(f"{loaded.binary.symbol} wrote {_place(int(answer['damaged']), held)}")
+
+    def window(
+        self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 10.0
+    ) -> float:
+        """Nanoseconds by the GPU's events around one graph of all launches."""
+        held = [self._own(memory) for memory in memories]
+        return max(1.0, float(self._run(self._own_kernel(kernel), held, launch, timeout_s, window=True)["ns"]))
+
+    def _own_kernel(self, kernel: Kernel) -> CudaKernel:
+        if not isinstance(kernel, CudaKernel) or kernel.device() is not self:
+            raise ValueError("this kernel was loaded by another device")
+        return kernel
+
+    def _run(
+        self, kernel: CudaKernel, memories: list[CudaMemory], launch: LaunchConfig, timeout_s: float, *, window: bool
+    ) -> dict[str, Any]:
+        if not 1 <= len(memories) <= _MAX_MEMORIES:
+            raise ValueError(f"a window has from 1 to {_MAX_MEMORIES} launches, not {len(memories)}")
+        symbol = kernel.binary.symbol
+        _check_launch(symbol, launch)
+        worker = self._ready(kernel, memories)
+        message = {
+            "op": "run",
+            "kernel": kernel.number,
+            "memories": [memory.number for memory in memories],
+            "restore": self._stale(memories),
+            "launch": (launch.grid, launch.block, launch.shared_bytes, launch.cooperative, launch.cluster),
+            "window": window,
+            "written": memories[0].unit.written,
+        }
+        try:
+            answer = self._ask(worker, message, symbol, timeout_s=timeout_s)
+        except TimeoutError:
+            raise ReplayTimeout(f"{symbol} did not end within {timeout_s:g} s and was killed") from None
+        for memory in memories:
+            memory.stale = False
+        return answer
+
+    # -- the worker --
+
+    def _worker(self) -> Worker:
+        """A worker that lives: the one there is, or a new one."""
+        if not self._finalizer.alive:
+            raise ValueError("the device is closed")
+        worker = self._resources.worker
+        if worker is None or not worker.alive():
+            self._resources.close()
+            worker = self._resources.worker = Worker(self._index)
+        return worker
+
+    def _ready(self, kernel: CudaKernel, memories: Sequence[CudaMemory]) -> Worker:
+        """A worker that has this kernel and these memories."""
+        worker = self._worker()
+        while self._unused_kernels:
+            number = self._unused_kernels.popleft()
+            if number in worker.kernels:
+                worker.kernels.discard(number)
+                self._ask(worker, {"op": "unload", "id": number}, "unloading a kernel")
+        self._provide_kernel(worker, kernel)
+        for memory in memories:
+            self._provide_memory(worker, memory)
+        return worker
+
+    def _provide_kernel(self, worker: Worker, kernel: CudaKernel) -> None:
+        if kernel.number in worker.kernels:
+            return
+        binary = kernel.binary
+        with open_shared(len(binary.image)) as (fd, data):
+            data[:] = np.frombuffer(binary.image, np.uint8)
+            message = {"op": "load", "id": kernel.number, "symbol": binary.symbol}
+            kernel.learn(self._ask(worker, message, f"loading {binary.symbol}", fds=[fd])["facts"])
+        worker.kernels.add(kernel.number)
+
+    def _provide_memory(self, worker: Worker, memory: CudaMemory) -> None:
+        if memory.number in worker.copies:
+            return
+        self._provide_contents(worker, memory.recorded.before)
+        answer = self._ask(worker, {"op": "make", **memory.description()}, f"unit {memory.unit.index}")
+        memory.placed(answer["addresses"], bool(answer["recorded"]))
+        worker.copies.add(memory.number)
+
+    def _provide_contents(self, worker: Worker, contents: Contents) -> None:
+        if contents.number in worker.contents:
+            return
+        with contents.file() as fd:
+            message = {"op": "contents", "id": contents.number, "buffers": [wired(each) for each in contents.buffers]}
+            self._ask(worker, message, "uploading recorded contents", fds=[fd])
+        worker.contents.add(contents.number)
+
+    def _drop(self, worker: Worker, contents: Contents) -> None:
+        if contents.number in worker.contents:
+            worker.contents.discard(contents.number)
+            self._ask(worker, {"op": "drop", "id": contents.number}, "dropping recorded contents")
+
+    def _ask(
+        self,
+        worker: Worker,
+        message: dict[str, Any],
+        what: str,
+        *,
+        timeout_s: float | None = None,
+        fds: Sequence[int] = (),
+    ) -> dict[str, Any]:
+        """An answer that is no error. TimeoutError only where a time limit is given; the worker is gone then."""
+        try:
+            answer = worker.ask(message, timeout_s=timeout_s or _SETUP_TIMEOUT_S, fds=fds)
+        except TimeoutError:
+            self._resources.close()
+            if timeout_s is not None:
+                raise
+            raise DeviceFault(f"the CUDA worker did not answer while {what}") from None
+        except WorkerDied as death:
+            self._resources.worker = None
+            raise DeviceFault(f"the CUDA worker was lost while at {what}: {death}") from None
+        if "refused" in answer:
+            raise LaunchError(f"{what} {answer['refused']}")
+        if "error" in answer:
+            lost = bool(answer["lost"])
+            if lost:
+                self._resources.close()
+            raise failure(what, int(answer["code"]), str(answer["error"]), str(answer["call"]), lost=lost)
+        return answer
+
+    # -- the rest --
+
+    def evict(self) -> None:
+        self._ask(self._worker(), {"op": "evict"}, "flushing the caches")
+
+    def conditions(self) -> dict[str, str]:
+        """GPU, driver, clocks, throttle reasons, temperature, other processes, launch floor, relocated copies."""
+        if self._floor_ns is None:
+            self._floor_ns = float(self._ask(self._worker(), {"op": "floor"}, "measuring the launch floor")["ns"])
+        relocated = sum(not memory.as_recorded for memory in self._memories)
+        found = {
+            "device": self.name,
+            "arch": self.target.arch,
+            "cuda": f"{self.hello['driver'] // 1000}.{self.hello['driver'] % 1000 // 10}",
+            "launch_floor_ns": f"{self._floor_ns:.0f}",
+            "relocated_copies": f"{relocated} of {len(self._memories)}",
+        }
+        with suppress(OSError), nvml.opened() as library:
+            found |= {"driver": library.driver(), **library.conditions(str(self.hello["uuid"]), self._worker().pid)}
+        return found
+
+    def close(self) -> None:
+        self._finalizer()
+
+
+def _check_launch(symbol: str, launch: LaunchConfig) -> None:
+    """LaunchError for numbers that a launch cannot even be asked for with; the GPU's own limits are the driver's."""
+    sizes = (*launch.grid, *launch.block, *(launch.cluster or (1, 1, 1)))
+    if not all(1 <= size < 1 << 31 for size in sizes) or not 0 <= launch.shared_bytes < 1 << 31:
+        shape = f"grid {launch.grid}, block {launch.block} and {launch.shared_bytes} bytes of shared memory"
+        raise LaunchError(f"{symbol} cannot be launched with {shape}")
+
+
+def _difference(expected: Bytes, buffer: Compared, tolerance: Tolerance, row: Sequence[Any]) -> Difference | None:
+    if not row[0]:
+        return None
+    count_, first, error, worst, first_bytes, worst_bytes = row
+    found = Found(
+        count=int(count_),
+        first=int(first),
+        worst=int(worst),
+        first_bytes=bytes.fromhex(first_bytes),
+        worst_bytes=bytes.fromhex(worst_bytes),
+        error=struct.unpack("<d", int(error).to_bytes(8, "little"))[0],
+    )
+    return difference_found(expected, buffer, tolerance, found)
+
+
+def _place(address: int, held: CudaMemory) -> str:
+    """Where an address beside the buffers is, for a person."""
+    distances = []
+    for buffer in held.recorded.buffers:
+        start = held.addresses[buffer.name]
+        name = f"buffer {buffer.name} ({buffer.nbytes} bytes)"
+        if address >= start + buffer.nbytes:
+            past = address - start - buffer.nbytes
+            distances.append((past, f"{past} bytes past the end of {name}" if past else f"just past the end of {name}"))
+        else:
+            before = start - address
+            distances.append((before, f"{before} bytes before the start of {name}"))
+    return min(distances)[1]

@@ -1,0 +1,274 @@
+"""Kernels in the worker: loaded, launched once or in graphs, timed by events."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from cuda.bindings import driver as cuda
+
+from r3bench.devices.cuda.driver import CudaError, call, function_attribute, try_call
+from r3bench.devices.cuda.service import Service
+from r3bench.devices.cuda.units import Copy
+
+_INVALID_VALUE = 1
+_GRAPHS = 16
+_FLOOR_LAUNCHES, _FLOOR_GRAPHS = 500, 5
+_MAX_DYNAMIC = "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"
+_NON_PORTABLE = "CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED"
+_PORTABLE_CLUSTER = 8
+
+
+class Refused(Exception):
+    """The launch asks for something this kernel or the unit does not have; the text says what."""
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A kernel, its parameters' offsets and sizes, and the module's variables that were asked for by now."""
+
+    module: Any
+    function: Any
+    parameters: tuple[tuple[int, int], ...]
+    variables: dict[str, tuple[int, int] | None] = field(default_factory=dict)
+    allowed_shared_bytes: int = 48 << 10
+
+    @property
+    def argument_bytes(self) -> int:
+        return max((offset + size for offset, size in self.parameters), default=0)
+
+    def variable(self, symbol: str) -> tuple[int, int] | None:
+        """Address and size of a variable; None where the module has none of that name."""
+        if symbol not in self.variables:
+            found = try_call(cuda.cuModuleGetGlobal, self.module, symbol.encode())
+            self.variables[symbol] = (int(found[0]), int(found[1])) if found else None
+        return self.variables[symbol]
+
+    def facts(self) -> dict[str, int]:
+        names = {
+            "registers": "NUM_REGS",
+            "local_bytes": "LOCAL_SIZE_BYTES",
+            "static_shared_bytes": "SHARED_SIZE_BYTES",
+            "constant_bytes": "CONST_SIZE_BYTES",
+            "max_threads": "MAX_THREADS_PER_BLOCK",
+        }
+        return {name: function_attribute(attribute, self.function) for name, attribute in names.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A launch as the device sends it."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    cooperative: bool
+    cluster: tuple[int, int, int] | None
+
+    @classmethod
+    def of(cls, sent: Sequence[Any]) -> Shape:
+        grid, block, shared_bytes, cooperative, cluster = sent
+        return cls(tuple(grid), tuple(block), shared_bytes, cooperative, tuple(cluster) if cluster else None)
+
+
+class Launches:
+    """The kernels of one device, on one stream."""
+
+    def __init__(self, service: Service) -> None:
+        self._service, self._stream = service, service.stream
+        self._kernels: dict[int, Loaded] = {}
+        self._begin, self._end = call(cuda.cuEventCreate, 0), call(cuda.cuEventCreate, 0)
+        self._graphs: dict[Any, Any] = {}
+
+    # -- kernels --
+
+    def load(self, identity: int, image: bytes, symbol: str) -> dict[str, int]:
+        """What the driver says of the kernel: registers, spills, shared memory."""
+        module = call(cuda.cuModuleLoadData, image)
+        try:
+            function = call(cuda.cuModuleGetFunction, module, symbol.encode())
+            loaded = Loaded(module, function, tuple(_parameters(function)))
+            self._kernels[identity] = loaded
+            return loaded.facts()
+        except CudaError:
+            call(cuda.cuModuleUnload, module)
+            raise
+
+    def unload(self, identity: int) -> None:
+        self.forget()
+        call(cuda.cuModuleUnload, self._kernels.pop(identity).module)
+
+    def forget(self) -> None:
+        """Graphs hold addresses and kernels: they go when one of those goes."""
+        for graph in self._graphs.values():
+            call(cuda.cuGraphExecDestroy, graph)
+        self._graphs.clear()
+
+    # -- launching --
+
+    def once(self, identity: int, copy: Copy, shape: Shape) -> None:
+        """Launch and wait, with shared memory poisoned before."""
+        kernel = self._ready(identity, [copy], shape)
+        self._service.poison_shared_memory()
+        self._move_variables(kernel, copy, inward=True)
+        self._launch(kernel, copy, shape)
+        self._move_variables(kernel, copy, inward=False)
+        call(cuda.cuStreamSynchronize, self._stream)
+
+    def window(self, identity: int, copies: Sequence[Copy], key: Any, shape: Shape, written: Sequence[str]) -> float:
+        """Launch once on each copy, in one graph; nanoseconds between an event before and one after.
+
+        Variables that the recorded kernel writes are carried between launches within the graph, others around it.
+        """
+        kernel = self._ready(identity, copies, shape)
+        carried = [symbol for symbol in copies[0].variables if symbol in written and kernel.variable(symbol)]
+        if (identity, key, shape) not in self._graphs:
+            if len(self._graphs) >= _GRAPHS:
+                call(cuda.cuGraphExecDestroy, self._graphs.pop(next(iter(self._graphs))))
+            self._graphs[identity, key, shape] = self._captured(lambda: self._steps(kernel, copies, shape, carried))
+        self._move_variables(kernel, copies[0], inward=True)
+        elapsed = self._timed(self._graphs[identity, key, shape])
+        if not carried:
+            self._move_variables(kernel, copies[-1], inward=False)
+            call(cuda.cuStreamSynchronize, self._stream)
+        return elapsed
+
+    def floor(self) -> float:
+        """Nanoseconds that a launch of an empty kernel takes within a graph: the shortest of some graphs' means."""
+
+        def steps() -> None:
+            for _ in range(_FLOOR_LAUNCHES):
+                self._service.nothing()
+
+        graph = self._captured(steps)
+        try:
+            return min(self._timed(graph) for _ in range(_FLOOR_GRAPHS)) / _FLOOR_LAUNCHES
+        finally:
+            call(cuda.cuGraphExecDestroy, graph)
+
+    def occupancy(self, identity: int, shape: Shape) -> int:
+        """Blocks that fit on a multiprocessor at once."""
+        threads = shape.block[0] * shape.block[1] * shape.block[2]
+        function = self._kernels[identity].function
+        found = try_call(cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor, function, threads, shape.shared_bytes)
+        return int(found or 0)
+
+    def _steps(self, kernel: Loaded, copies: Sequence[Copy], shape: Shape, carried: Sequence[str]) -> None:
+        for copy in copies:
+            self._move(kernel, copy, carried, inward=True)
+            self._launch(kernel, copy, shape)
+            self._move(kernel, copy, carried, inward=False)
+
+    def _captured(self, steps: Callable[[], None]) -> Any:
+        with self._capturing() as graphs:
+            steps()
+        (graph,) = graphs
+        try:
+            return call(cuda.cuGraphInstantiate, graph, 0)
+        finally:
+            call(cuda.cuGraphDestroy, graph)
+
+    @contextmanager
+    def _capturing(self) -> Iterator[list[Any]]:
+        mode = cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        call(cuda.cuStreamBeginCapture, self._stream, mode)
+        graphs: list[Any] = []
+        try:
+            yield graphs
+        except CudaError:
+            try_call(cuda.cuStreamEndCapture, self._stream)
+            raise
+        graphs.append(call(cuda.cuStreamEndCapture, self._stream))
+
+    def _timed(self, graph: Any) -> float:
+        call(cuda.cuEventRecord, self._begin, self._stream)
+        call(cuda.cuGraphLaunch, graph, self._stream)
+        call(cuda.cuEventRecord, self._end, self._stream)
+        call(cuda.cuEventSynchronize, self._end)
+        return float(call(cuda.cuEventElapsedTime, self._begin, self._end)) * 1e6
+
+    def _ready(self, identity: int, copies: Sequence[Copy], shape: Shape) -> Loaded:
+        """The kernel, made ready for this shape; Refused if it does not take this unit's arguments."""
+        kernel = self._kernels[identity]
+        given = len(copies[0].arguments)
+        if kernel.argument_bytes != given:
+            raise Refused(f"takes {kernel.argument_bytes} bytes of arguments, but the unit has {given}")
+        for symbol in copies[0].variables:
+            found = kernel.variable(symbol)
+            if found and found[1] > copies[0].sizes[symbol]:
+                sizes = f"{found[1]} bytes, but {copies[0].sizes[symbol]} were recorded"
+                raise Refused(f"has a device variable {symbol} of {sizes}")
+        if shape.shared_bytes > kernel.allowed_shared_bytes:
+            _allow(kernel, _MAX_DYNAMIC, shape.shared_bytes)
+            kernel.allowed_shared_bytes = shape.shared_bytes
+        if shape.cluster and shape.cluster[0] * shape.cluster[1] * shape.cluster[2] > _PORTABLE_CLUSTER:
+            _allow(kernel, _NON_PORTABLE, 1)
+        return kernel
+
+    def _launch(self, kernel: Loaded, copy: Copy, shape: Shape) -> None:
+        held = ctypes.create_string_buffer(copy.arguments, max(1, len(copy.arguments)))
+        start = ctypes.addressof(held)
+        pointers = (ctypes.c_void_p * max(1, len(kernel.parameters)))(*(start + at for at, _ in kernel.parameters))
+        parameters = ctypes.addressof(pointers)
+        if shape.cooperative or shape.cluster:
+            call(cuda.cuLaunchKernelEx, self._configuration(shape), kernel.function, parameters, 0)
+            return
+        size = (*shape.grid, *shape.block, shape.shared_bytes)
+        call(cuda.cuLaunchKernel, kernel.function, *size, self._stream, parameters, 0)
+
+    def _configuration(self, shape: Shape) -> Any:
+        made = cuda.CUlaunchConfig()
+        made.gridDimX, made.gridDimY, made.gridDimZ = shape.grid
+        made.blockDimX, made.blockDimY, made.blockDimZ = shape.block
+        made.sharedMemBytes, made.hStream = shape.shared_bytes, self._stream
+        attributes = []
+        if shape.cooperative:
+            attributes.append(_launch_attribute("COOPERATIVE"))
+            attributes[-1].value.cooperative = 1
+        if shape.cluster:
+            attributes.append(_launch_attribute("CLUSTER_DIMENSION"))
+            dimension = attributes[-1].value.clusterDim
+            dimension.x, dimension.y, dimension.z = shape.cluster
+        made.attrs, made.numAttrs = attributes, len(attributes)
+        return made
+
+    # -- variables of the module --
+
+    def _move_variables(self, kernel: Loaded, copy: Copy, *, inward: bool) -> None:
+        self._move(kernel, copy, copy.variables, inward=inward)
+
+    def _move(self, kernel: Loaded, copy: Copy, symbols: Sequence[str], *, inward: bool) -> None:
+        """Copy variables from the copy's memory into the module, or back."""
+        for symbol in symbols:
+            found = kernel.variable(symbol)
+            if found is None or not found[1]:
+                continue
+            address, nbytes = found
+            to, source = (address, copy.addresses[symbol]) if inward else (copy.addresses[symbol], address)
+            call(cuda.cuMemcpyDtoDAsync, to, source, nbytes, self._stream)
+
+
+def _parameters(function: Any) -> Iterator[tuple[int, int]]:
+    """Offset and size of every parameter; the driver says where they end by refusing the next number."""
+    for index in count():
+        try:
+            offset, size = call(cuda.cuFuncGetParamInfo, function, index)
+        except CudaError as error:
+            if error.code != _INVALID_VALUE:
+                raise
+            return
+        yield int(offset), int(size)
+
+
+def _allow(kernel: Loaded, attribute: str, value: int) -> None:
+    call(cuda.cuFuncSetAttribute, kernel.function, cuda.CUfunction_attribute[attribute], value)
+
+
+def _launch_attribute(name: str) -> Any:
+    made = cuda.CUlaunchAttribute()
+    made.id = cuda.CUlaunchAttributeID[f"CU_LAUNCH_ATTRIBUTE_{name}"]
+    return made

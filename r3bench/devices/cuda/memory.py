@@ -1,0 +1,158 @@
+"""A unit's memory as the CUDA device knows it: recorded contents here, numbers and addresses of what the worker has."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from r3bench.compare import Buffer as Compared
+from r3bench.compare import Tolerance, element_type, largest_limit, tolerance_of
+from r3bench.devices import Bytes
+from r3bench.devices.contents import ARGUMENTS, Pointers, check_pointers, kept
+from r3bench.devices.cuda.placement import ALIGN, Buffer, packed
+from r3bench.devices.cuda.wire import TYPES
+from r3bench.model import ReplayUnit
+
+_numbers = count()
+
+
+@dataclass(eq=False, slots=True)
+class Contents:
+    """Bytes of some buffers that the worker keeps on the GPU, uploaded when they are first needed there.
+
+    ``owner`` is what must live as long, so that nothing else takes the identity of its arrays.
+    """
+
+    buffers: tuple[Buffer, ...]
+    arrays: Mapping[str, Bytes]
+    owner: object = None
+    number: int = field(default_factory=lambda: next(_numbers))
+
+    @contextmanager
+    def file(self) -> Iterator[int]:
+        """The bytes laid out as the worker expects them, in a file without a name."""
+        layout = packed(self.buffers)
+        with open_shared(layout.nbytes) as (fd, data):
+            for buffer in self.buffers:
+                at = layout.offsets[buffer.name]
+                data[at : at + buffer.nbytes] = self.arrays[buffer.name]
+            yield fd
+
+
+@contextmanager
+def open_shared(nbytes: int) -> Iterator[tuple[int, Bytes]]:
+    """A file in memory that can be sent to another process, and its bytes."""
+    fd = os.memfd_create("r3bench-bytes", os.MFD_CLOEXEC)
+    try:
+        os.ftruncate(fd, nbytes)
+        yield fd, np.frombuffer(mmap.mmap(fd, nbytes) if nbytes else b"", np.uint8)
+    finally:
+        os.close(fd)
+
+
+class Recorded:
+    """The recorded contents of a unit, shared by its copies: before, and what was expected after."""
+
+    def __init__(self, unit: ReplayUnit, before: Mapping[str, Bytes]) -> None:
+        self.unit = unit
+        self.buffers = tuple(_buffers(unit))
+        self.arrays = {buffer.name: kept(before, buffer.name, buffer.nbytes) for buffer in self.buffers}
+        self.arguments = np.frombuffer(unit.arguments, np.uint8)
+        check_pointers(unit, {**self.arrays, ARGUMENTS: self.arguments})
+        self.before = Contents(self.buffers, self.arrays)
+        self._given = {buffer.name: before[buffer.name] for buffer in self.buffers}
+        self.shared = not any(given.flags.writeable for given in self._given.values())
+        self.copies = 0
+        self._expected: dict[tuple[int, ...], Contents] = {}
+
+    def expected(self, given: Mapping[str, Bytes]) -> tuple[Contents | None, bool]:
+        """What of these is not what was there before, as contents; and whether they are kept for the next time."""
+        differing = tuple(b for b in self.buffers if not self.shared or given[b.name] is not self._given[b.name])
+        if not differing:
+            return None, True
+        arrays = {b.name: np.ascontiguousarray(given[b.name]).reshape(-1).view(np.uint8) for b in differing}
+        if any(given[b.name].flags.writeable for b in differing):
+            return Contents(differing, arrays), False
+        key = tuple(id(given[b.name]) for b in differing)
+        if key not in self._expected:
+            self._expected[key] = Contents(differing, arrays, [given[b.name] for b in differing])
+        return self._expected[key], True
+
+    def all_contents(self) -> Iterable[Contents]:
+        return (self.before, *self._expected.values())
+
+
+class CudaMemory:
+    """One copy of a unit on the GPU. ``stale``: it is to be restored before it is next used."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        self.recorded = recorded
+        self.unit = recorded.unit
+        self.number = next(_numbers)
+        self.stale = True
+        self.addresses: dict[str, int] = {}
+        self.as_recorded = True
+        self._pointers: dict[str, Pointers] = {}
+
+    def description(self) -> dict[str, Any]:
+        """What the worker needs to make it."""
+        unit = self.unit
+        return {
+            "id": self.number,
+            "contents": self.recorded.before.number,
+            "buffers": [wired(buffer) for buffer in self.recorded.buffers],
+            "arguments": unit.arguments.hex(),
+            "pointers": [(p.holder, p.offset, p.allocation, p.displacement) for p in unit.pointers],
+        }
+
+    def placed(self, addresses: Mapping[str, Any], as_recorded: bool) -> None:
+        """Note where the worker put it."""
+        self.addresses = {name: int(address) for name, address in addresses.items()}
+        self.as_recorded, self.stale = as_recorded, True
+        self._pointers = {
+            holder: Pointers.within(self.unit, holder, self.recorded.arrays[holder], self.addresses.__getitem__)
+            for holder in {pointer.holder for pointer in self.unit.pointers} - {ARGUMENTS}
+        }
+
+    def names(self) -> list[str]:
+        """Every allocation and global."""
+        return list(self.recorded.arrays)
+
+    def relocated(self, name: str) -> bool:
+        """Whether this buffer holds pointers that differ from the recorded ones."""
+        pointers = self._pointers.get(name)
+        return pointers is not None and not np.array_equal(pointers.recorded, pointers.real)
+
+    def original(self, name: str, data: Bytes) -> Bytes:
+        """Bytes read back from a buffer, with pointers as the application saw them."""
+        pointers = self._pointers.get(name)
+        return data if pointers is None else pointers.as_recorded(data, self.unit, self.addresses.__getitem__)
+
+
+def rule(
+    unit: ReplayUnit, held: Compared, expected: Bytes, contents: int, overrides: Mapping[str, Tolerance]
+) -> tuple[Any, ...]:
+    """How the worker is to compare one buffer: see :meth:`r3bench.devices.cuda.units.Units.compare`."""
+    tolerance = tolerance_of(unit, held, overrides)
+    dtype, item, tolerant = element_type(held, tolerance)
+    least = largest_limit(expected, dtype, tolerance) if tolerant else 0.0
+    limits = (tolerance.atol, tolerance.rtol, least, tolerance.ulp) if tolerant else (0.0, 0.0, 0.0, 0.0)
+    return (held.name, contents, TYPES[dtype], item, int(tolerant), *limits)
+
+
+def wired(buffer: Buffer) -> tuple[str, int | None, int, int]:
+    return buffer.name, buffer.address, buffer.nbytes, buffer.align
+
+
+def _buffers(unit: ReplayUnit) -> Iterator[Buffer]:
+    for held in unit.allocations:
+        yield Buffer(held.name, held.address, held.nbytes, held.align)
+    for variable in unit.globals:
+        yield Buffer(variable.symbol, None, variable.nbytes, ALIGN)

@@ -1,0 +1,108 @@
+"""NVIDIA's management library: driver, GPUs, clocks, throttling, temperature, processes. Needs no CUDA context."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_SUCCESS = 0
+_CLOCKS = {"clock_mhz": 1, "memory_clock_mhz": 2}
+_REASONS = {
+    0x0001: "idle",
+    0x0002: "application clocks",
+    0x0004: "power cap",
+    0x0008: "hardware slowdown",
+    0x0010: "sync boost",
+    0x0020: "software thermal",
+    0x0040: "hardware thermal",
+    0x0080: "power brake",
+    0x0100: "display clock",
+}
+# What says that the GPU ran slower than it could have: neither idling nor a clock that somebody chose.
+_THROTTLING = 0x0004 | 0x0008 | 0x0020 | 0x0040 | 0x0080
+_MAX_PROCESSES = 256
+
+
+class _Process(ctypes.Structure):
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("used", ctypes.c_ulonglong),
+        ("instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    )
+
+
+class Nvml:
+    """The library, open. OSError where it is not here or finds no driver."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL("libnvidia-ml.so.1")
+        if code := self._library.nvmlInit_v2():
+            raise OSError(f"NVIDIA's management library does not start (error {code})")
+
+    def close(self) -> None:
+        self._library.nvmlShutdown()
+
+    def driver(self) -> str:
+        return self._text("nvmlSystemGetDriverVersion") or "unknown"
+
+    def names(self) -> list[str]:
+        """The GPUs of this machine, in the order of their places on the bus."""
+        count = ctypes.c_uint()
+        self._library.nvmlDeviceGetCount_v2(ctypes.byref(count))
+        return [self._text("nvmlDeviceGetName", self._handle(index)) or "GPU" for index in range(count.value)]
+
+    def _handle(self, index: int) -> ctypes.c_void_p:
+        handle = ctypes.c_void_p()
+        self._library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle))
+        return handle
+
+    def conditions(self, uuid: str, own: int) -> dict[str, str]:
+        """Clocks, throttle reasons, temperature, power and other processes of one GPU, as far as it tells them."""
+        handle = ctypes.c_void_p()
+        if self._library.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle)) != _SUCCESS:
+            return {}
+        found = {name: self._number("nvmlDeviceGetClockInfo", handle, kind) for name, kind in _CLOCKS.items()}
+        found["temperature_c"] = self._number("nvmlDeviceGetTemperature", handle, 0)
+        found["power_mw"] = self._number("nvmlDeviceGetPowerUsage", handle)
+        texts = {name: str(value) for name, value in found.items() if value is not None}
+        reasons = self._number("nvmlDeviceGetCurrentClocksThrottleReasons", handle, wide=True)
+        if reasons is not None:
+            texts["throttle"] = throttling(reasons)
+        processes = self._processes(handle)
+        if processes is not None:
+            texts["other_processes"] = str(len(processes - {own}))
+        return texts
+
+    def _processes(self, handle: ctypes.c_void_p) -> set[int] | None:
+        count, table = ctypes.c_uint(_MAX_PROCESSES), (_Process * _MAX_PROCESSES)()
+        ask = self._library.nvmlDeviceGetComputeRunningProcesses_v3
+        if ask(handle, ctypes.byref(count), table) != _SUCCESS:
+            return None
+        return {each.pid for each in table[: count.value]}
+
+    def _number(self, function: str, *arguments: Any, wide: bool = False) -> int | None:
+        value = ctypes.c_ulonglong() if wide else ctypes.c_uint()
+        code = getattr(self._library, function)(*arguments, ctypes.byref(value))
+        return int(value.value) if code == _SUCCESS else None
+
+    def _text(self, function: str, *arguments: Any) -> str | None:
+        held = ctypes.create_string_buffer(96)
+        code = getattr(self._library, function)(*arguments, held, ctypes.c_uint(len(held)))
+        return held.value.decode("utf-8", "replace") if code == _SUCCESS else None
+
+
+@contextmanager
+def opened() -> Iterator[Nvml]:
+    library = Nvml()
+    try:
+        yield library
+    finally:
+        library.close()
+
+
+def throttling(reasons: int) -> str:
+    """The reasons in words that slowed the GPU down; ``none`` if nothing did."""
+    return ", ".join(text for bit, text in _REASONS.items() if reasons & _THROTTLING & bit) or "none"

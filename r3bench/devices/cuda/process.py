@@ -1,0 +1,142 @@
+"""The device's end of its worker process."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from r3bench.devices.cuda import wire
+from r3bench.devices.cuda.outcome import failure
+from r3bench.errors import DeviceUnavailable
+
+_START_TIMEOUT_S = 120.0
+_END_TIMEOUT_S = 60.0
+
+
+class WorkerDied(Exception):
+    """The worker ended before it answered; the text says how."""
+
+
+class Worker:
+    """One worker process: requests go one at a time, and it is gone as soon as one of them fails.
+
+    What it has been given is noted here by number: contents, copies, kernels. DeviceUnavailable if it does not start.
+    """
+
+    def __init__(self, index: int) -> None:
+        self.contents: set[int] = set()
+        self.copies: set[int] = set()
+        self.kernels: set[int] = set()
+        self._errors = os.memfd_create("r3bench-errors", os.MFD_CLOEXEC)
+        self._channel, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-P", "-m", "r3bench.devices.cuda.worker", str(theirs.fileno()), str(index)]
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                pass_fds=(theirs.fileno(),),
+                env=_environment(),
+                process_group=0,
+            )
+        self.hello = self._greeting()
+
+    def _greeting(self) -> dict[str, Any]:
+        """Its first message: a kernel of ours has run, so the GPU is free and works."""
+        try:
+            hello = self._answer(_START_TIMEOUT_S)
+        except (TimeoutError, WorkerDied) as error:
+            self.close()
+            said = str(error) if isinstance(error, WorkerDied) else f"it said nothing for {_START_TIMEOUT_S:g} s"
+            raise DeviceUnavailable(f"the CUDA device's worker did not start: {said}; see nvidia-smi.") from None
+        if "error" in hello:
+            self.close()
+            code, name, call = int(hello["code"]), str(hello["error"]), str(hello["call"])
+            failed = failure("starting", code, name, call, lost=True)
+            raise failed if isinstance(failed, DeviceUnavailable) else DeviceUnavailable(f"{failed}; see nvidia-smi.")
+        return hello
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def alive(self) -> bool:
+        """Whether it still listens; an idle worker sends nothing, so anything to read is its end."""
+        try:
+            self._channel.settimeout(0)
+            self._channel.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def ask(self, message: dict[str, Any], *, timeout_s: float, fds: Sequence[int] = ()) -> dict[str, Any]:
+        """Send a request and wait for its answer: TimeoutError, or WorkerDied."""
+        try:
+            self._channel.settimeout(timeout_s)
+            wire.send(self._channel, message, fds)
+        except TimeoutError:
+            raise
+        except OSError:
+            raise WorkerDied(self._end()) from None
+        except BaseException:  # an interrupt: half a request may have been sent
+            self.close()
+            raise
+        return self._answer(timeout_s)
+
+    def _answer(self, timeout_s: float) -> dict[str, Any]:
+        try:
+            self._channel.settimeout(timeout_s)
+            return wire.receive(self._channel)[0]
+        except TimeoutError:
+            raise
+        except (OSError, EOFError, ValueError):
+            raise WorkerDied(self._end()) from None
+        except BaseException:  # an interrupt: the answer would be taken for that of the next request
+            self.close()
+            raise
+
+    def _end(self) -> str:
+        """End it, if it has not ended; what it said last, or how it ended."""
+        try:
+            status = self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            status = 0
+        said = os.pread(self._errors, 1 << 16, 0).decode("utf-8", "replace").strip().splitlines()
+        self.close()
+        if status < 0:
+            return f"it was killed by {signal.Signals(-status).name}"
+        return said[-1].strip() if said else f"it ended with exit code {status}"
+
+    def close(self) -> None:
+        """Kill it and wait until it is gone, and with it all that it had on the GPU; idempotent."""
+        if self._errors < 0:
+            return
+        self._channel.close()
+        self._process.kill()
+        os.close(self._errors)
+        self._errors = -1
+        try:
+            self._process.wait(_END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            what = f"the worker (process {self._process.pid}) cannot be ended, so the GPU is not free"
+            raise DeviceUnavailable(f"{what}; see nvidia-smi.") from None
+
+
+def _environment() -> dict[str, str]:
+    """The user's own, so that the driver sees its settings, and where this package is; modules are loaded whole."""
+    spec = importlib.util.find_spec("r3bench")
+    assert spec is not None
+    assert spec.origin is not None
+    here = str(Path(spec.origin).parent.parent)
+    added = {"PYTHONPATH": os.pathsep.join([here, *filter(None, sys.path)]), "CUDA_MODULE_LOADING": "EAGER"}
+    return {**os.environ, **added, "OPENBLAS_NUM_THREADS": "1"}

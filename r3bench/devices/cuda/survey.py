@@ -1,0 +1,48 @@
+"""Whether there is a CUDA device to use, without touching CUDA."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+
+from r3bench.devices.cuda import nvml
+
+_PACKAGES = "pip install 'r3bench[cuda]'"
+
+
+def missing() -> tuple[str, str] | None:
+    """Why no CUDA device can be used here and what to do about it; None if one can."""
+    if sys.platform != "linux":
+        return f"the CUDA device does not run on {sys.platform}", "use Linux"
+    try:
+        with nvml.opened() as library:
+            names = library.names()
+    except OSError as error:
+        return f"no NVIDIA driver is here ({error})", "install one, or use --r3-device cpu"
+    if not names:
+        return "the driver finds no GPU", "see nvidia-smi, or use --r3-device cpu"
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
+        return "CUDA_VISIBLE_DEVICES hides every GPU", "set it to a GPU's number, or unset it"
+    if not _importable("cuda.bindings"):
+        return "the package cuda-bindings is not installed", _PACKAGES
+    return None
+
+
+def description() -> str:
+    """The GPUs and the driver of this machine."""
+    with nvml.opened() as library:
+        return f"{', '.join(library.names())}, driver {library.driver()}"
+
+
+def default_index() -> int:
+    """Which of the visible GPUs to use: worker N of pytest-xdist takes number N, counted around."""
+    number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    return int(number) if number.isdigit() else 0
+
+
+def _importable(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False

@@ -1,0 +1,202 @@
+"""The process that holds the GPU's context: ``python -m r3bench.devices.cuda.worker FD INDEX`` serves a socket.
+
+It knows no capture and no candidate, only bytes that it is sent. After an error that the context does not survive it
+answers and ends; its device starts another. It ends by itself when the device's process is gone, also during a launch.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from cuda.bindings import driver as cuda
+
+from r3bench.devices.cuda import wire
+from r3bench.devices.cuda.driver import CudaError, attribute, call
+from r3bench.devices.cuda.launches import Launches, Refused, Shape
+from r3bench.devices.cuda.placement import Buffer
+from r3bench.devices.cuda.service import Service
+from r3bench.devices.cuda.space import Space, evict_bytes
+from r3bench.devices.cuda.units import Units
+
+# cuFuncGetParamInfo, by which arguments are checked and passed.
+_OLDEST_DRIVER = 12040
+
+Message = dict[str, Any]
+
+
+class Worker:
+    """One context, and what there is in it."""
+
+    def __init__(self, channel: socket.socket, index: int) -> None:
+        self.channel = channel
+        call(cuda.cuInit, 0)
+        version = int(call(cuda.cuDriverGetVersion))
+        if version < _OLDEST_DRIVER:
+            raise CudaError(803, f"the driver knows CUDA {version // 1000}.{version % 1000 // 10} only", "cuInit")
+        count = int(call(cuda.cuDeviceGetCount))
+        if not count:
+            raise CudaError(100, "CUDA sees no GPU", "cuDeviceGetCount")
+        self.device = call(cuda.cuDeviceGet, index % count)
+        call(cuda.cuCtxSetCurrent, call(cuda.cuDevicePrimaryCtxRetain, self.device))
+        stream = call(cuda.cuStreamCreate, int(cuda.CUstream_flags.CU_STREAM_NON_BLOCKING))
+        self.space = Space(int(self.device))
+        self.service = Service(stream, attribute("MULTIPROCESSOR_COUNT", self.device))
+        self.units = Units(self.space, self.service)
+        self.launches = Launches(self.service)
+        self.evicted: int | None = None
+        self.service.nothing()
+        call(cuda.cuStreamSynchronize, stream)
+        self.operations: dict[str, Callable[[Message, list[int]], Message]] = {
+            "contents": self.put,
+            "drop": self.drop,
+            "make": self.make,
+            "remove": self.remove,
+            "load": self.load,
+            "unload": self.unload,
+            "run": self.run,
+            "compare": self.compare,
+            "download": self.download,
+            "evict": self.evict,
+            "floor": lambda message, fds: {"ns": self.launches.floor()},
+        }
+
+    def hello(self) -> Message:
+        """Who this is."""
+        major, minor = (attribute(f"COMPUTE_CAPABILITY_{part}", self.device) for part in ("MAJOR", "MINOR"))
+        free, total = call(cuda.cuMemGetInfo)
+        return {
+            "name": call(cuda.cuDeviceGetName, 256, self.device).split(b"\0")[0].decode(),
+            "uuid": f"GPU-{UUID(bytes=bytes(call(cuda.cuDeviceGetUuid, self.device).bytes))}",
+            "arch": f"sm_{major}{minor}",
+            "driver": int(call(cuda.cuDriverGetVersion)),
+            "memory_bytes": int(total),
+            "free_bytes": int(free),
+            "multiprocessors": attribute("MULTIPROCESSOR_COUNT", self.device),
+            "cache_bytes": attribute("L2_CACHE_SIZE", self.device),
+        }
+
+    def serve(self) -> None:
+        """Answer requests until the device is gone or the context is lost."""
+        while True:
+            try:
+                message, fds = wire.receive(self.channel)
+            except EOFError:
+                return
+            try:
+                answer = self.operations[message["op"]](message, fds)
+            except Refused as refused:
+                answer = {"refused": str(refused)}
+            except CudaError as error:
+                lost = not _alive()
+                wire.send(self.channel, {**failed(error), "lost": lost})
+                if lost:
+                    return
+                continue
+            wire.send(self.channel, answer)
+
+    # -- memory --
+
+    def put(self, message: Message, fds: list[int]) -> Message:
+        self.units.put(message["id"], [Buffer(*each) for each in message["buffers"]], fds[0])
+        return {}
+
+    def drop(self, message: Message, fds: list[int]) -> Message:
+        self.units.drop(message["id"])
+        return {}
+
+    def make(self, message: Message, fds: list[int]) -> Message:
+        copy = self.units.make(message["id"], message)
+        return {"addresses": copy.addresses, "recorded": copy.recorded}
+
+    def remove(self, message: Message, fds: list[int]) -> Message:
+        self.launches.forget()
+        self.units.remove(message["id"])
+        return {}
+
+    def compare(self, message: Message, fds: list[int]) -> Message:
+        self.units.restore(message["restore"])
+        key = repr(message["rules"])
+        return {"rows": self.units.compare(message["memory"], message["rules"], key)}
+
+    def download(self, message: Message, fds: list[int]) -> Message:
+        self.units.restore(message["restore"])
+        self.units.download(message["memory"], message["names"], fds[0])
+        return {}
+
+    # -- kernels --
+
+    def load(self, message: Message, fds: list[int]) -> Message:
+        with os.fdopen(fds[0], "rb") as file:
+            image = file.read()
+        # PTX is a text that ends with a zero byte.
+        return {"facts": self.launches.load(message["id"], image + b"\0", message["symbol"])}
+
+    def unload(self, message: Message, fds: list[int]) -> Message:
+        self.launches.unload(message["id"])
+        return {}
+
+    def run(self, message: Message, fds: list[int]) -> Message:
+        """Restore what has to be, close everything else, launch; the time of a window, what was damaged otherwise."""
+        self.units.restore(message["restore"])
+        identities, kernel, shape = message["memories"], message["kernel"], Shape.of(message["launch"])
+        copies = [self.units.copies[identity] for identity in identities]
+        self.space.only(start for copy in copies for start in copy.starts)
+        if message["window"]:
+            ns = self.launches.window(kernel, copies, tuple(identities), shape, message["written"])
+            return {"ns": ns}
+        self.launches.once(kernel, copies[0], shape)
+        return {"damaged": self.units.damaged(identities[0]), "occupancy": self.launches.occupancy(kernel, shape)}
+
+    def evict(self, message: Message, fds: list[int]) -> Message:
+        nbytes = evict_bytes(self.device)
+        if self.evicted is None:
+            self.evicted = self.space.map(nbytes, always=True).start
+        call(cuda.cuMemsetD8, self.evicted, 0, nbytes)
+        call(cuda.cuCtxSynchronize)
+        return {}
+
+
+def failed(error: CudaError) -> Message:
+    return {"error": error.name, "code": error.code, "call": error.call}
+
+
+def _alive() -> bool:
+    """Whether the context still works: an error that it does not survive comes back from every call."""
+    try:
+        call(cuda.cuCtxSynchronize)
+    except CudaError:
+        return False
+    return True
+
+
+def end_with(channel: socket.socket) -> None:
+    """End this process when the other end is gone, whatever the main thread waits for."""
+    watch = select.poll()
+    watch.register(channel, select.POLLRDHUP | select.POLLHUP)
+    watch.poll()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with socket.socket(fileno=int(sys.argv[1])) as channel:
+        threading.Thread(target=end_with, args=(channel,), daemon=True).start()
+        try:
+            worker = Worker(channel, int(sys.argv[2]))
+        except CudaError as error:
+            wire.send(channel, failed(error))
+            return
+        wire.send(channel, worker.hello())
+        worker.serve()
+
+
+if __name__ == "__main__":
+    main()
