@@ -1,0 +1,107 @@
+"""``pytest --r3-evolve``: reports, patches, and what is left after ctrl-C and kill -9."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from r3bench.ledger import read
+
+SLOW = """
+    double sum = 0.0;
+    for (int k = 0; k < 2000; k++) sum += (data[i] + k) / factor;
+    data[i] = factor * data[i] + 1e-300 * sum;
+"""
+EVOLVE = ("--r3-evolve", "-k", "evolve", "--r3-trials=2", "--r3-seconds=20", "-p", "no:cacheprovider")
+REPORT = Path("reports/app")
+
+
+@pytest.fixture
+def slow_project(project: pytest.Pytester, source: Path) -> pytest.Pytester:
+    """The application with work in one kernel that a rewrite takes out, in a git repository."""
+    source.write_text(source.read_text().replace("data[i] = factor * data[i];", f"{{ {SLOW} }}"))
+    for command in (["init", "-q"], ["add", "kernels"]):
+        subprocess.run(["git", *command], cwd=project.path, check=True)
+    return project
+
+
+def test_a_search_leaves_a_report_and_a_patch_that_applies(slow_project: pytest.Pytester) -> None:
+    result = slow_project.runpytest("captures", *EVOLVE)
+    result.assert_outcomes(passed=2, deselected=8)
+    result.stdout.fnmatch_lines(["*r3bench: search*", "app/scale*improved*", "*report: reports/app/report.md*"])
+    report = json.loads((slow_project.path / REPORT / "report.json").read_text())
+    kernels = {kernel["kernel"]: kernel for kernel in report["kernels"]}
+    assert set(kernels) == {"app/scale", "app/difference"}
+    assert kernels["app/scale"]["status"] == "improved"
+    assert kernels["app/scale"]["evaluations"] >= 4
+    assert "CPU times" in (slow_project.path / REPORT / "report.md").read_text()
+    patches = sorted(path.name for path in (slow_project.path / REPORT).glob("*.patch"))
+    for patch in patches:
+        subprocess.run(["git", "apply", "--check", str(REPORT / patch)], cwd=slow_project.path, check=True)
+    assert all(f"git apply {REPORT / patch}" in result.stdout.str() for patch in patches)
+
+
+def test_a_search_of_one_kernel_keeps_the_others_in_the_report(project: pytest.Pytester) -> None:
+    for kernel in ("scale", "difference"):
+        project.runpytest(f"captures/app/{kernel}.zarr::evolve", "--r3-evolve", "--r3-trials=1", "--r3-seconds=5")
+    report = json.loads((project.path / REPORT / "report.json").read_text())
+    assert {kernel["kernel"] for kernel in report["kernels"]} == {"app/scale", "app/difference"}
+
+
+def test_nothing_is_searched_where_the_baseline_does_not_replay(project: pytest.Pytester, source: Path) -> None:
+    source.write_text(source.read_text().replace("factor * data[i]", "factor + data[i]"))
+    result = project.runpytest("captures/app/scale.zarr::evolve", "--r3-evolve")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["app/scale: nothing to search: the baseline*does not replay: mismatch: data*"])
+
+
+@contextmanager
+def running(project: pytest.Pytester) -> Iterator[subprocess.Popen[str]]:
+    """A search in a process of its own, once it has evaluated something."""
+    command = [sys.executable, "-m", "pytest", "captures", *EVOLVE, "--r3-trials=500", "--r3-seconds=300"]
+    process = subprocess.Popen(command, cwd=project.path, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 60
+        while sum(record["kind"] == "outcome" for record in records(project)) < 5:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def records(project: pytest.Pytester) -> list[dict[str, object]]:
+    ledgers = list((project.path / REPORT / "ledger").glob("*.jsonl"))
+    return [dict(record) for path in ledgers for record in read(path)[0]]
+
+
+def test_ctrl_c_ends_with_a_report_of_what_was_found(slow_project: pytest.Pytester) -> None:
+    with running(slow_project) as process:
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED
+    assert "report: reports/app/report.md" in output
+    report = json.loads((slow_project.path / REPORT / "report.json").read_text())
+    assert report["kernels"][0]["status"] == "interrupted"
+    assert report["kernels"][0]["evaluations"] >= 5
+
+
+def test_kill_9_damages_nothing(slow_project: pytest.Pytester) -> None:
+    with running(slow_project) as process:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(timeout=10)
+    assert sum(record["kind"] == "outcome" for record in records(slow_project)) >= 5
+    result = slow_project.runpytest("captures", *EVOLVE)
+    result.assert_outcomes(passed=2, deselected=8)
