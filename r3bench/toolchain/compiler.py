@@ -23,6 +23,9 @@ from r3bench.toolchain.cache import Cache, Entry, user_cache
 from r3bench.toolchain.job import FrontendJob, Job
 from r3bench.toolchain.pool import Server, Worker, WorkerLost
 
+# Idle workers kept at least: a search comes back to its option sets, and most of a worker's memory is the server's.
+_KEPT = 12
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
@@ -191,7 +194,7 @@ class Compiler:
         """Keep a worker for the next request with its options; the one idle longest goes when there are too many."""
         with self._lock:
             self._idle.append(worker)
-            surplus = self._idle.pop(0) if len(self._idle) > 2 * self._count else None
+            surplus = self._idle.pop(0) if len(self._idle) > max(_KEPT, 2 * self._count) else None
         if surplus is not None:
             surplus.end()
 

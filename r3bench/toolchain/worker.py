@@ -1,7 +1,7 @@
 """The compile server: a process that has LLVM loaded and forks a fresh worker, in milliseconds, when one is asked for.
 
-It never compiles itself, so no LLVM option is ever set in it: a worker sets the options of its one option set and
-keeps them for life (they cannot be unset). A worker that aborts takes nothing with it. All end with their parent.
+No LLVM option is ever set in it: a worker sets the options of its one option set and keeps them for life (they cannot
+be unset). A worker that aborts takes nothing with it. All end with their parent.
 """
 
 from __future__ import annotations
@@ -25,11 +25,22 @@ import llvmlite.binding as llvm
 import r3bench
 from r3bench import frontend
 from r3bench.errors import BuildError
-from r3bench.model import content_id, plain
+from r3bench.model import Configuration, LaunchConfig, Target, content_id, plain
+from r3bench.space import UnitFacts
 from r3bench.toolchain import build, codegen, libdevice, wire
-from r3bench.toolchain.job import FrontendJob
+from r3bench.toolchain.job import FrontendJob, Job
 
 _PR_SET_PDEATHSIG = 1
+_SMALL = """
+target triple = "nvptx64-nvidia-cuda"
+define ptx_kernel void @small(ptr %to) {
+  %thread = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %at = getelementptr float, ptr %to, i32 %thread
+  store float 1.0, ptr %at
+  ret void
+}
+declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+"""
 _SOURCES = ("model.py", "space", "frontend.py", "frontend", "prelude", "lowering.py", "lowering", "toolchain")
 
 
@@ -39,6 +50,7 @@ def main(control_fd: int) -> NoReturn:
     parent = os.getppid()
     _initialize()
     control.send(json.dumps(_hello()).encode())
+    _warm_up()
     workers: set[int] = set()
     while os.getppid() == parent:
         if select.select([control], [], [], 1.0)[0] and not _serve(control, workers):
@@ -53,6 +65,14 @@ def _initialize() -> None:
     llvm.initialize_all_asmprinters()
     # nvcc's default: correctly rounded square roots.
     llvm.set_option("r3bench", "-nvvm-reflect-add=__CUDA_PREC_SQRT=1")
+
+
+def _warm_up() -> None:
+    """Build something small, so that what a process does once is not done again in every worker."""
+    facts = UnitFacts(launch=LaunchConfig(grid=(1, 1, 1), block=(32, 1, 1)), parameters=())
+    target = Target(device="cpu", arch=codegen.host_cpu())
+    job = Job(ir=_SMALL, symbol="small", target=target, configuration=Configuration(), facts=facts, ptx_version=83)
+    build.build(job, lambda module: False)
 
 
 def _hello() -> dict[str, str]:

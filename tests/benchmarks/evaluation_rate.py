@@ -75,7 +75,7 @@ def main(count: str = "24", *kernels: str) -> bool:
     rows = []
     for path in store.find([CAPTURES]):
         capture = store.open_capture(path)
-        if not kernels or capture.name in kernels:
+        if not kernels or path.name.removesuffix(".zarr") in kernels:
             with tempfile.TemporaryDirectory() as cache, ReplayServer("cpu", cache=Path(cache)) as server:
                 rows.append(row(capture, *evaluated(capture, server, variants(capture, server, int(count)))))
     print(tabulate(rows, headers=["kernel", "matched", "per s", "us", "clones", *STAGES], floatfmt=".1f"))
