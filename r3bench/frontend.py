@@ -15,18 +15,24 @@ import json
 import os
 import posixpath
 import re
+import select
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
+from r3bench import sealing
 from r3bench.errors import BuildError, Diagnostic, Unsupported
 from r3bench.model import Parameter
 
 PRELUDE = Path(__file__).parent / "prelude"
 _MOST_ERRORS = 20
+# Of the compiler's process: address space, and what it may write (its output is a file).
+_LIMITS = {"as": 4 << 30, "fsize": 128 << 20, "core": 0, "nofile": 64}
 _WRAPPER = "r3-instantiate.cu"
 
 
@@ -166,10 +172,10 @@ def compile_ir(
         rest = [*paths, "-x", "cuda", "-emit-llvm", "-o", "-", source]
         done = None
         if prelude:
-            done = _run([*dialect, "-include-pch", str(prelude), *rest], root, timeout_s, main)
+            done = _run([*dialect, "-include-pch", str(prelude), *rest], [prelude, PRELUDE], root, timeout_s, main)
         if done is None or (done.returncode and not _diagnosed(done, main, files)):
             # No precompiled prelude, or perhaps a damaged one.
-            done = _run([*dialect, "-include", str(PRELUDE / "prelude.h"), *rest], root, timeout_s, main)
+            done = _run([*dialect, "-include", str(PRELUDE / "prelude.h"), *rest], [PRELUDE], root, timeout_s, main)
     if done.returncode:
         raise _failure(main, _diagnosed(done, main, files), done.returncode)
     return _with_nvcc_names(done.stdout)
@@ -191,19 +197,48 @@ def _write(root: Path, files: Mapping[str, str], main: str, instantiate: Sequenc
     return wrapper.name
 
 
-def _run(command: Sequence[str], root: str, timeout_s: float, main: str) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(
+def _run(
+    command: Sequence[str], read: Sequence[Path], root: str, timeout_s: float, main: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the compiler, sealed: of this machine's files it can open those in ``root`` and ``read``, and itself."""
+    with (
+        open(os.devnull, "rb") as nothing,
+        tempfile.TemporaryFile() as output,
+        tempfile.TemporaryFile() as errors,
+        _ending() as (ended, theirs),
+    ):
+        process = sealing.started(
             command,
+            read=[*read, Path(root)],
+            limits=_LIMITS | {"cpu": int(timeout_s) + 2},
             cwd=root,
             env={"PATH": os.defpath, "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
+            stdin=nothing,
+            stdout=output,
+            stderr=errors,
+            pass_fds=[theirs.fileno()],
         )
-    except subprocess.TimeoutExpired:
-        raise BuildError(f"{main}: the compiler took longer than {timeout_s:g} s and was stopped") from None
+        theirs.close()
+        try:
+            if not select.select([ended], [], [], timeout_s)[0]:
+                raise BuildError(f"{main}: the compiler took longer than {timeout_s:g} s and was stopped")
+        finally:
+            process.kill()
+            process.wait()
+        return subprocess.CompletedProcess(command, process.returncode, _content(output), _content(errors))
+
+
+@contextmanager
+def _ending() -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """A pipe that can be read, as ended, once no process holds its other end."""
+    ours, theirs = os.pipe()
+    with open(ours, "rb", 0) as ended, open(theirs, "wb", 0) as held:
+        yield ended, held
+
+
+def _content(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8", "replace")
 
 
 def _with_nvcc_names(ir: str) -> str:
@@ -252,11 +287,18 @@ class _Error:
 
 def _failure(main: str, errors: Sequence[_Error], status: int) -> BuildError:
     if not errors:
-        how = f"signal {-status}" if status < 0 else f"status {status}"
-        return BuildError(f"{main}: the compiler failed without naming a place in the source ({how})")
+        return BuildError(f"{main}: {_ended(status)}")
     kind = Unsupported if errors[0].missing else BuildError
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return kind(f"{errors[0].diagnostic}{more}", tuple(error.diagnostic for error in errors))
+
+
+def _ended(status: int) -> str:
+    """What became of a compiler that said nothing about the source."""
+    if status == -signal.SIGXFSZ:
+        return f"the compiler wrote more than {_LIMITS['fsize'] >> 20} MiB and was stopped"
+    how = f"signal {-status}" if status < 0 else f"status {status}"
+    return f"the compiler failed without naming a place in the source ({how})"
 
 
 def _diagnosed(done: subprocess.CompletedProcess[str], main: str, files: Mapping[str, str]) -> list[_Error]:

@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parent.parent / "r3bench"
 
 # Lowest first; a module may import from any line above its own, and a package from its own modules.
 LAYERS = (
-    ("errors",),
+    ("errors", "sealing"),
     ("model",),
     ("compare", "stats", "syntax", "space"),
     ("store", "worktree", "frontend", "lowering", "devices"),
