@@ -1,7 +1,7 @@
 """NVPTX IR of a kernel to IR of the host: ``lower(ir, symbol, ...)``. Text in, text out; nothing is executed.
 
-The steps are :mod:`~r3bench.lowering.allow` (refuse what must not run here), :mod:`~r3bench.lowering.prepare` (host types,
-memory, mathematics), a light optimization by whoever calls (everything inlined into the kernel), then
+The steps are :mod:`~r3bench.lowering.allow` (refuse what must not run here), :mod:`~r3bench.lowering.prepare` (host
+types, memory, mathematics), a light optimization by whoever calls (everything inlined into the kernel), then
 :mod:`~r3bench.lowering.regions` (cut where threads wait) and :mod:`~r3bench.lowering.driver` (run a block).
 
 The module that comes out exports ``r3_frame_bytes`` and ``r3_run_block``::
@@ -33,6 +33,8 @@ from r3bench.lowering.prepare import KERNEL, Prepared, prepare
 from r3bench.lowering.regions import Independence, write_regions
 from r3bench.lowering.signature import Signature
 from r3bench.model import Global
+
+_VALUE_ATTRIBUTE = re.compile(r"\b(?:noundef|nonnull|zeroext|signext|align \d+|dereferenceable\(\d+\)|range\([^)]*\))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +113,12 @@ class _Independent:
 
 
 def _kept_attributes(attributes: str, prepared: Prepared) -> str:
-    """What is known of a parameter; that it has no alias holds only while no pointer travels through memory."""
-    kept = re.sub(
-        r"\bbyval\(|\bnocapture\b|\bcaptures\([^)]*\)|\breturned\b|\bwriteonly\b|\breadonly\b|\breadnone\b",
-        "",
-        attributes,
-    )
-    return kept if not prepared.suspends else re.sub(r"\bnoalias\b", "", kept)
+    """What is known of a parameter's value.
+
+    That nothing else leads to its memory holds only while no pointer travels through memory: not across cuts.
+    """
+    kept = _VALUE_ATTRIBUTE.findall(attributes)
+    return " ".join(kept if prepared.suspends else [*kept, *re.findall(r"\bnoalias\b", attributes)])
 
 
 def _assembled(

@@ -10,21 +10,42 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from r3bench.errors import BuildError, Unsupported
+from r3bench.errors import Unsupported
 from r3bench.lowering import libdevice, nvvm
-from r3bench.lowering.ir import QUOTED, Module, callee, result_and_opcode
+from r3bench.lowering.ir import NAME, QUOTED, Module, callee, result_and_opcode
 
-_OPCODES = frozenset(
-    ["ret", "br", "switch", "unreachable", "fneg", "add", "fadd", "sub", "fsub", "mul", "fmul", "udiv", "sdiv", "fdiv", "urem", "srem", "frem", "shl", "lshr", "ashr", "and", "or", "xor", "extractelement", "insertelement", "shufflevector", "extractvalue", "insertvalue", "alloca", "load", "store", "fence", "cmpxchg", "atomicrmw", "getelementptr", "trunc", "zext", "sext", "fptrunc", "fpext", "fptoui", "fptosi", "uitofp", "sitofp", "ptrtoint", "ptrtoaddr", "bitcast", "addrspacecast", "icmp", "fcmp", "phi", "select", "freeze", "call"]
-)
-_INTRINSICS = frozenset(
-    ["memcpy", "memmove", "memset", "memcpy.inline", "memset.inline", "lifetime.start", "lifetime.end", "invariant.start", "invariant.end", "assume", "expect", "expect.with.probability", "ctpop", "ctlz", "cttz", "bswap", "bitreverse", "fshl", "fshr", "umin", "umax", "smin", "smax", "abs", "scmp", "ucmp", "uadd.sat", "sadd.sat", "usub.sat", "ssub.sat", "ushl.sat", "sshl.sat", "uadd.with.overflow", "sadd.with.overflow", "usub.with.overflow", "ssub.with.overflow", "umul.with.overflow", "smul.with.overflow", "sqrt", "fabs", "floor", "ceil", "trunc", "rint", "nearbyint", "round", "roundeven", "lrint", "llrint", "lround", "llround", "fma", "fmuladd", "minnum", "maxnum", "minimum", "maximum", "minimumnum", "maximumnum", "copysign", "canonicalize", "exp", "exp2", "exp10", "log", "log2", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "pow", "ldexp", "frexp", "is.fpclass", "fptosi.sat", "fptoui.sat", "trap", "ubsantrap", "is.constant", "objectsize", "experimental.noalias.scope.decl", "sideeffect", "donothing", "vector.reduce.add", "vector.reduce.mul", "vector.reduce.and", "vector.reduce.or", "vector.reduce.xor", "vector.reduce.fadd", "vector.reduce.smax", "vector.reduce.smin", "vector.reduce.umax", "vector.reduce.umin", "vector.reduce.fmax", "vector.reduce.fmin", "arithmetic.fence", "ptrmask", "launder.invariant.group", "strip.invariant.group"]
-)
+# fmt: off
+_OPCODES = frozenset((
+    "ret", "br", "switch", "unreachable", "fneg", "add", "fadd", "sub", "fsub", "mul", "fmul", "udiv", "sdiv",
+    "fdiv", "urem", "srem", "frem", "shl", "lshr", "ashr", "and", "or", "xor", "extractelement", "insertelement",
+    "shufflevector", "extractvalue", "insertvalue", "alloca", "load", "store", "fence", "cmpxchg", "atomicrmw",
+    "getelementptr", "trunc", "zext", "sext", "fptrunc", "fpext", "fptoui", "fptosi", "uitofp", "sitofp",
+    "ptrtoint", "ptrtoaddr", "bitcast", "addrspacecast", "icmp", "fcmp", "phi", "select", "freeze", "call",
+))
+# fmt: on
+# fmt: off
+_INTRINSICS = frozenset((
+    "memcpy", "memmove", "memset", "memcpy.inline", "memset.inline", "lifetime.start", "lifetime.end",
+    "invariant.start", "invariant.end", "assume", "expect", "expect.with.probability", "ctpop", "ctlz", "cttz",
+    "bswap", "bitreverse", "fshl", "fshr", "umin", "umax", "smin", "smax", "abs", "scmp", "ucmp", "uadd.sat",
+    "sadd.sat", "usub.sat", "ssub.sat", "ushl.sat", "sshl.sat", "uadd.with.overflow", "sadd.with.overflow",
+    "usub.with.overflow", "ssub.with.overflow", "umul.with.overflow", "smul.with.overflow", "sqrt", "fabs", "floor",
+    "ceil", "trunc", "rint", "nearbyint", "round", "roundeven", "lrint", "llrint", "lround", "llround", "fma",
+    "fmuladd", "minnum", "maxnum", "minimum", "maximum", "minimumnum", "maximumnum", "copysign", "canonicalize",
+    "exp", "exp2", "exp10", "log", "log2", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh",
+    "cosh", "tanh", "pow", "ldexp", "frexp", "is.fpclass", "fptosi.sat", "fptoui.sat", "trap", "ubsantrap",
+    "is.constant", "objectsize", "experimental.noalias.scope.decl", "sideeffect", "donothing", "vector.reduce.add",
+    "vector.reduce.mul", "vector.reduce.and", "vector.reduce.or", "vector.reduce.xor", "vector.reduce.fadd",
+    "vector.reduce.smax", "vector.reduce.smin", "vector.reduce.umax", "vector.reduce.umin", "vector.reduce.fmax",
+    "vector.reduce.fmin", "arithmetic.fence", "ptrmask", "launder.invariant.group", "strip.invariant.group",
+))
+# fmt: on
 _MANGLING = re.compile(r"(?:\.(?:p\d+|v\d+(?:i\d+|f\d+|bf16|p\d+)|i\d+|f\d+|bf16))+$")
 _FORBIDDEN = re.compile(
     r"(?<![@%\w.$-])(asm|inttoptr|blockaddress|dso_local_equivalent|no_cfi|ptrauth|musttail)(?![\w.$-])"
 )
 _HEADER = re.compile(r"(?<![@%\w.$-])(personality|section|gc|prefix|prologue|partition|naked|ifunc)(?![\w.$-])")
+_VALUE = re.compile(rf"@{NAME}(?![-\w$.(])")
 _OTHERS = {"__assertfail"}
 _REASONS = {
     "asm": "PTX assembly",
@@ -107,8 +128,8 @@ def known(name: str) -> bool:
 
 def check_addresses(text: str, functions: set[str], kernel: str) -> None:
     """Refuse a function's address as a value: it could only serve an indirect call."""
-    for name in functions:
-        if re.search(rf"{re.escape(name)}(?![-\w$.(])", text):
-            raise BuildError(
-                f"{kernel} takes the address of the function {name}, which the CPU device does not support"
+    for name in _VALUE.findall(text):
+        if name in functions:
+            raise Unsupported(
+                f"{kernel} takes the address of the function {name[1:]}, which the CPU device does not support"
             )

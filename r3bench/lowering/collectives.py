@@ -24,10 +24,10 @@ def arrays(intrinsics: Iterable[str], named: bool) -> dict[str, tuple[int, int]]
     """Size and alignment of the arrays that these suspend points need; ``named``: barriers by number or count."""
     found = list(intrinsics)
     wanted = ["state", "warps"] if found else []
-    if any(".red." in name for name in found):
-        wanted.append("predicate")
     if named:
-        wanted += ["barrier", "count"]
+        wanted += ["barrier", "count", "predicate"]
+    elif any(".red." in name for name in found):
+        wanted.append("predicate")
     sizes = {name: _SIZES[name] for name in wanted}
     if any(name in nvvm.COLLECTIVES for name in found):
         sizes |= _WARP_SIZES
@@ -40,7 +40,7 @@ def is_named(intrinsic: str, operands: list[str]) -> bool:
 
 
 def kept_operands(intrinsic: str, operands: list[str], arrays: Container[str]) -> list[tuple[str, str, str]]:
-    """(array, type of its elements, typed operand) for everything the thread leaves behind in the ``arrays`` there are."""
+    """(array, type of its elements, typed operand) for everything the thread leaves in the ``arrays`` there are."""
     if intrinsic in nvvm.BARRIERS:
         count = operands[1] if intrinsic.endswith(".count") else "i32 0"
         predicate = operands[-1] if ".red." in intrinsic else "i32 0"

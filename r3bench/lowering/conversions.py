@@ -1,4 +1,4 @@
-"""libdevice's functions of several types: conversions with a rounding mode, results through pointers, integer operands."""
+"""libdevice's functions of several types: rounded conversions, results through pointers, integer operands."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def raw_functions() -> dict[str, Raw]:
 
 
 def _float_to_integer() -> dict[str, Raw]:
-    """Rounded, then saturated. A NaN becomes 0 between 32-bit types, else only the highest bit is set, as ``cvt`` does."""
+    """Rounded, then saturated. A NaN becomes 0 between 32-bit types, else the highest bit alone, as by ``cvt``."""
     found = {}
     for source in ("float", "double"):
         for name, (kind, sign) in _INTEGERS.items():
@@ -60,7 +60,9 @@ def _float_to_integer() -> dict[str, Raw]:
   ret {kind} %r
 """
                 needs = ((rounding, source, 1),)
-                found[f"__nv_{source}2{name}_{mode}"] = Raw(kind, f"{source} %x", body, needs, ((convert, kind, source),))
+                found[f"__nv_{source}2{name}_{mode}"] = Raw(
+                    kind, f"{source} %x", body, needs, ((convert, kind, source),)
+                )
     return found
 
 
@@ -90,7 +92,9 @@ def _integer_to_float() -> dict[str, Raw]:
   ret {target} %r
 """
                 calls = ((back, kind, target),)
-                found[f"__nv_{name}2{target}_{mode}"] = Raw(target, f"{kind} %x", body, (("nextafter", target, 2),), calls)
+                found[f"__nv_{name}2{target}_{mode}"] = Raw(
+                    target, f"{kind} %x", body, (("nextafter", target, 2),), calls
+                )
             found[f"__nv_{name}2{target}_rz"] = _towards_zero(target, kind, sign, nearest, back, top)
     return found
 
@@ -161,7 +165,11 @@ def _powi(kind: str) -> Raw:
 
 def _through_pointers(kind: str) -> dict[str, Raw]:
     found = {}
-    for name, parameters in (("frexp", f"{kind} %x, ptr %p"), ("modf", f"{kind} %x, ptr %p"), ("remquo", f"{kind} %x, {kind} %y, ptr %p")):
+    for name, parameters in (
+        ("frexp", f"{kind} %x, ptr %p"),
+        ("modf", f"{kind} %x, ptr %p"),
+        ("remquo", f"{kind} %x, {kind} %y, ptr %p"),
+    ):
         called = f"@{libm_name(name, kind)}"
         types = ", ".join(part.split(" ")[0] for part in parameters.split(", "))
         body = f"  %r = call {kind} {called}({parameters})\n  ret {kind} %r\n"

@@ -69,7 +69,8 @@ class Context:
 
 @dataclass(slots=True)
 class Cut:
-    """The cut kernel. ``stack`` are allocas that stay, in kernels that never wait; ``local_arrays`` went to the context. ``kept`` values have a type and a place in the context, ``again`` are instructions to repeat.
+    """The cut kernel. ``stack`` are allocas that stay, where nothing waits; ``local_arrays`` went to the context.
+    ``kept`` values have a type and a place in the context, ``again`` are instructions to repeat.
 
     ``behind[k]`` names the kept values needed behind suspend point k, ``last[label]`` the last piece of a block.
     """
@@ -302,7 +303,7 @@ def _repeatable(
 
 
 def _needed(
-    order: Mapping[str, str], wanted: set[str], lines: Mapping[str, str], types: Mapping[str, str]
+    order: dict[str, str], wanted: set[str], lines: Mapping[str, str], types: Mapping[str, str]
 ) -> dict[str, str]:
     needed = set(wanted)
     for name in reversed(order):

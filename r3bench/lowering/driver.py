@@ -23,6 +23,7 @@ _FAULT = f"""define internal i32 @r3.code(i32 %way) {SMALL} {{
 }}"""
 _DECLARED = """declare i32 @llvm.cttz.i32(i32, i1)
 declare i32 @llvm.ctlz.i32(i32, i1)
+declare i32 @llvm.ctpop.i32(i32)
 declare i32 @llvm.smin.i32(i32, i32)
 declare i32 @llvm.smax.i32(i32, i32)
 declare i32 @llvm.umin.i32(i32, i32)
@@ -35,11 +36,9 @@ def write_driver(
     cut: Cut, regions: Sequence[Region], signed: Signature, arguments: Sequence[Argument], static_bytes: int
 ) -> str:
     """All functions around the regions. ``static_bytes`` of shared memory come first in a frame."""
-    names = [suspend.intrinsic for suspend in cut.suspends]
-    parts = [_frame_bytes(cut, static_bytes), _run_block(cut, regions, signed, arguments, static_bytes)]
-    parts += [_FAULT, _box(regions, signed), _single(signed)]
-    if names:
-        parts += mixed_functions(cut, regions, signed)
+    parts = [_FAULT, _frame_bytes(cut, static_bytes), _run_block(cut, regions, signed, arguments, static_bytes)]
+    if cut.suspends:
+        parts = [signed.environment, *parts, _box(regions, signed), _single(signed), *mixed_functions(cut, signed)]
     return "\n".join([*parts, _DECLARED])
 
 
@@ -121,30 +120,37 @@ def _run_block(
     if not names:
         body = _independent(signed)
     elif any(name in nvvm.COLLECTIVES for name in names) or "barrier" in cut.context.sizes:
-        body = f"  %code = call i32 @r3.mixed({signed.arguments}, i1 %back, i1 true)\n  ret i32 %code\n"
+        body = "  %code = call i32 @r3.mixed(ptr %env, i1 %back, i1 true)\n  ret i32 %code\n"
     else:
         body = _together(cut, regions, signed)
+    fields = _launch_fields() + _block_fields(static_bytes) + _kernel_arguments(signed, arguments)
+    fields += _environment(signed) if names else ""
     return f"""define i32 @r3_run_block(ptr %args, ptr %launch, ptr %block, ptr %frame) nounwind {{
 entry:
-{_launch_fields()}{_block_fields(static_bytes)}{_kernel_arguments(signed, arguments)}  %back = icmp ne i32 %r3.reverse, 0
+{fields}  %back = icmp ne i32 %r3.reverse, 0
 {body}}}"""
+
+
+def _environment(signed: Signature) -> str:
+    return f"  %env = alloca %r3.environment\n{signed.stored()}"
 
 
 def _independent(signed: Signature) -> str:
     """No thread ever waits: all of them in one loop, or one by one from the last to the first."""
     return f"""  br i1 %back, label %last, label %whole
 whole:
-  %ways = call i64 @r3.region.0({signed.arguments}, {_WHOLE})
+  %ways = call i64 @r3.region.0({signed.region_arguments}, {_WHOLE})
   %all = trunc i64 %ways to i32
   %code = call i32 @r3.code(i32 %all)
   ret i32 %code
 last:
-  %t = phi i32 [ %r3.threads, %entry ], [ %t1, %last ]
+  %left = phi i32 [ %r3.threads, %entry ], [ %t, %last ]
   %worst = phi i32 [ {EXIT}, %entry ], [ %worse, %last ]
-  %t1 = sub i32 %t, 1
-  %way = call i32 @r3.single({signed.arguments}, i32 0, i32 %t1)
+  %t = sub i32 %left, 1
+{_COORDINATES}  %one = call i64 @r3.region.0({signed.region_arguments}, {_ONE})
+  %way = trunc i64 %one to i32
   %worse = and i32 %worst, %way
-  %more = icmp ne i32 %t1, 0
+  %more = icmp ne i32 %t, 0
   br i1 %more, label %last, label %done
 done:
   %result = call i32 @r3.code(i32 %worse)
@@ -157,7 +163,7 @@ def _together(cut: Cut, regions: Sequence[Region], signed: Signature) -> str:
     start = f"""  br i1 %back, label %apart, label %region.0
 apart:
   %fresh = phi i1 [ true, %entry ], {", ".join(f"[ false, %{label} ]" for label in _partings(regions))}
-  %code = call i32 @r3.mixed({signed.arguments}, i1 %back, i1 %fresh)
+  %code = call i32 @r3.mixed(ptr %env, i1 %back, i1 %fresh)
   ret i32 %code
 ended:
   ret i32 0
@@ -183,8 +189,8 @@ def _one_way(region: Region) -> bool:
 def _region_call(cut: Cut, region: Region, signed: Signature) -> str:
     k = region.state
     reduction = k > 0 and ".red." in cut.suspends[k - 1].intrinsic
-    count = f"  call void @r3.count({signed.arguments}, i1 true)\n" if reduction else ""
-    call = f"region.{k}:\n{count}  %ways.{k} = call i64 @r3.region.{k}({signed.arguments}, {_WHOLE})\n"
+    count = "  call void @r3.count(ptr %env, i1 true)\n" if reduction else ""
+    call = f"region.{k}:\n{count}  %ways.{k} = call i64 @r3.region.{k}({signed.region_arguments}, {_WHOLE})\n"
     if _one_way(region):
         return call + _go(region.exits[0], k)
     if not region.exits:
@@ -219,17 +225,24 @@ def _box(regions: Sequence[Region], signed: Signature) -> str:
     box = "i32 %a, i32 %b, i32 %c, i32 %d, i32 %e, i32 %f"
     cases = " ".join(f"i32 {region.state}, label %from.{region.state}" for region in regions[1:])
     calls = "".join(
-        f"from.{n}:\n  %r.{n} = call i64 @r3.region.{n}({signed.arguments}, {box})\n  ret i64 %r.{n}\n"
+        f"from.{n}:\n  %r.{n} = call i64 @r3.region.{n}({signed.region_arguments}, {box})\n  ret i64 %r.{n}\n"
         for n in range(len(regions))
     )
-    head = f"define internal i64 @r3.box({signed.parameters}, i32 %state, {box}) {SMALL} {{\n"
+    head = f"define internal i64 @r3.box(ptr %env, i32 %state, {box}) {SMALL} {{\n{signed.loaded()}"
     return f"{head}  switch i32 %state, label %from.0 [ {cases} ]\n{calls}}}"
 
 
 def _single(signed: Signature) -> str:
     """Run one thread, by its linear index; the result is where it went."""
-    return f"""define internal i32 @r3.single({signed.parameters}, i32 %state, i32 %t) {SMALL} {{
-  %q = udiv i32 %t, %r3.ntid.x
+    return f"""define internal i32 @r3.single(ptr %env, i32 %state, i32 %t) {SMALL} {{
+{signed.often()}{_COORDINATES}  %ways = call i64 @r3.box(ptr %env, i32 %state, {_ONE})
+  %way = trunc i64 %ways to i32
+  ret i32 %way
+}}"""
+
+
+_ONE = "i32 %x, i32 %x1, i32 %y, i32 %y1, i32 %z, i32 %z1"
+_COORDINATES = """  %q = udiv i32 %t, %r3.ntid.x
   %qx = mul i32 %q, %r3.ntid.x
   %x = sub i32 %t, %qx
   %z = udiv i32 %q, %r3.ntid.y
@@ -238,7 +251,4 @@ def _single(signed: Signature) -> str:
   %x1 = add i32 %x, 1
   %y1 = add i32 %y, 1
   %z1 = add i32 %z, 1
-  %ways = call i64 @r3.box({signed.arguments}, i32 %state, i32 %x, i32 %x1, i32 %y, i32 %y1, i32 %z, i32 %z1)
-  %way = trunc i64 %ways to i32
-  ret i32 %way
-}}"""
+"""

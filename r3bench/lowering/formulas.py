@@ -15,17 +15,47 @@ from dataclasses import dataclass, field
 INTRINSICS = {
     name: name
     for name in (
-        *("sqrt", "fabs", "floor", "ceil", "trunc", "rint", "nearbyint", "round", "roundeven", "copysign", "fma", "exp"),
-        *("exp2", "exp10", "log", "log2", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh"),
+        *(
+            "sqrt",
+            "fabs",
+            "floor",
+            "ceil",
+            "trunc",
+            "rint",
+            "nearbyint",
+            "round",
+            "roundeven",
+            "copysign",
+            "fma",
+            "exp",
+        ),
+        *(
+            "exp2",
+            "exp10",
+            "log",
+            "log2",
+            "log10",
+            "sin",
+            "cos",
+            "tan",
+            "asin",
+            "acos",
+            "atan",
+            "atan2",
+            "sinh",
+            "cosh",
+        ),
         *("tanh", "pow"),
     )
 } | {"fmin": "minnum", "fmax": "maxnum"}
 """Names in formulas that are LLVM intrinsics; a target without the instruction calls libm for them."""
 
-LIBM = frozenset(
-    ("expm1", "log1p", "logb", "asinh", "acosh", "atanh", "cbrt", "erf", "erfc", "tgamma", "lgamma", "j0", "j1", "y0", "y1")
-    + ("remainder", "hypot", "fdim", "nextafter", "fmod")
-)
+# fmt: off
+LIBM = frozenset((
+    "expm1", "log1p", "logb", "asinh", "acosh", "atanh", "cbrt", "erf", "erfc", "tgamma", "lgamma", "j0", "j1",
+    "y0", "y1", "remainder", "hypot", "fdim", "nextafter", "fmod",
+))
+# fmt: on
 """Names in formulas that only libm has."""
 
 _OPERATIONS = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}

@@ -46,7 +46,7 @@ class Parameter:
 
 @dataclass(slots=True)
 class Function:
-    """A function definition. ``before`` is everything between ``define`` and the name, ``after`` follows the parameters."""
+    """A function definition: ``before`` stands between ``define`` and the name, ``after`` follows the parameters."""
 
     name: str
     before: str
@@ -114,7 +114,7 @@ def _callee_name(line: str) -> str:
 def read_function(text: str, prefix: str) -> Function:
     """A function's header and blocks, every numbered value and label renamed to ``<prefix><number>``.
 
-    LLVM wants numbers in order of definition; names may be moved freely. ``prefix`` differs from one reading to the next.
+    LLVM wants numbers in order of definition; names may be moved freely. ``prefix`` differs between readings.
     """
     head, _, rest = text.partition("\n")
     start = head.index("(", head.index(_callee_name(head)))

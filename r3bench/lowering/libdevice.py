@@ -121,10 +121,12 @@ def fma_error(x, y, z):
     h = x * y + z
     return ((h - fma(x, y, z)) + add_error(x * y, z)) + mul_error(x, y)
 """
-_DOUBLED = frozenset(
-    ("normcdfinv", "erfcinv", "erfinv", "erfcx", "normcdf", "sinpi", "cospi", "rcbrt", "norm3d", "rnorm3d", "norm4d")
-    + ("rnorm4d", "cyl_bessel_i0", "cyl_bessel_i1")
-)
+# fmt: off
+_DOUBLED = frozenset((
+    "normcdfinv", "erfcinv", "erfinv", "erfcx", "normcdf", "sinpi", "cospi", "rcbrt", "norm3d", "rnorm3d", "norm4d",
+    "rnorm4d", "cyl_bessel_i0", "cyl_bessel_i1",
+))
+# fmt: on
 """Computed in double for float arguments too: a formula's rounding errors then vanish in the last conversion."""
 
 _ROUNDED = {
@@ -229,7 +231,6 @@ def _wrapper(symbol: str, function: str, kind: str, count: int, wanted: Definiti
     passed = ", ".join(f"double %d{n}" for n in range(count))
     call = f"  %r = call double {target}({passed})\n  %s = fptrunc double %r to float\n  ret float %s\n}}"
     return head + widened + call
-
 
 
 def symbols(text: str) -> tuple[str, ...]:

@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 
 from r3bench.errors import Unsupported
 from r3bench.lowering import allow
-from r3bench.lowering.ir import GLOBAL, Module, leading_type
+from r3bench.lowering.ir import GLOBAL, QUOTED, Module, leading_type
 from r3bench.lowering.layout import round_up, shape_and_dtype, size_and_align
 from r3bench.model import Global
 
 SHARED = "@r3.shared"
 SHARED_ALIGN = 128
 _DEFINITION = re.compile(r"(?:addrspace\((\d+)\) )?(externally_initialized )?\b(global|constant) ")
-_RESERVED = re.compile(r"r3_|r3\.|llvm\.|mem(cpy|move|set|cmp)$|__")
+_RESERVED = re.compile(r"r3_|r3\.|llvm\.|mem(cpy|move|set|cmp)$|__(trunc|extend)\w+2$")
 
 
 @dataclass(slots=True)
 class Variables:
-    """``offsets`` places shared variables, ``slots`` names the pointer to a device variable; ``empty`` is a metadata id."""
+    """``offsets`` places shared variables, ``slots`` names pointers to device variables; ``empty`` is a metadata id."""
 
     offsets: dict[str, int] = field(default_factory=dict)
     slots: dict[str, str] = field(default_factory=dict)
@@ -121,8 +121,8 @@ def _define(found: Variables, variable: _Variable, module: Module, kernel: str) 
 
 def _plain_initializer(variable: _Variable, found: Variables, kernel: str) -> str:
     """The initializer without address spaces. One that holds a device variable's address cannot follow its slot."""
-    if GLOBAL.search(variable.initializer):
+    if GLOBAL.search(QUOTED.sub('""', variable.initializer)):
         raise Unsupported(
-            f"{kernel} uses the variable {variable.name[1:]}, whose initial value holds an address; assign it in the kernel"
+            f"{kernel} uses {variable.name[1:]}, whose initial value holds an address; assign it in the kernel instead"
         )
     return variable.initializer

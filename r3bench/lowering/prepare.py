@@ -16,6 +16,7 @@ from r3bench.lowering.formulas import Definitions
 from r3bench.lowering.ir import (
     GLOBAL,
     NAME,
+    QUOTED,
     Function,
     Module,
     Parameter,
@@ -32,8 +33,13 @@ KERNEL = "@r3.kernel"
 _SPACE = re.compile(r" addrspace\(\d+\)")
 _SCOPE = re.compile(r' syncscope\("[^"]*"\)')
 _POINTERS = re.compile(r"(@llvm\.[\w.]*?)((?:\.p\d+)+)(?=[.(])")
-_ATTACHMENT = re.compile(r", !(?:dbg|srcloc|annotation|nosanitize) !\d+")
+_SOURCE = re.compile(r", !(?:srcloc|annotation|nosanitize) !\d+")
+_SCOPES = re.compile(r", !(?:alias\.scope|noalias) !\d+")
 _GROUP_DROPPED = re.compile(r'"[^"]*"(?:="[^"]*")?|\b(?:noinline|optnone|alwaysinline|norecurse|optsize|minsize)\b')
+_LINKAGE = re.compile(
+    r"\b(?:internal|private|linkonce_odr|linkonce|weak_odr|weak|external|available_externally|dso_local|hidden|protected"
+    r"|local_unnamed_addr|unnamed_addr|ptx_kernel|ptx_device|fastcc)\b\s*"
+)
 _ALIAS = re.compile(r"noalias ")
 
 
@@ -121,7 +127,7 @@ class _Writer:
             *self.definitions.texts.values(),
             *(text for name, text in self.declared.items() if name not in self.definitions.texts),
             *self._attribute_groups(),
-            *(line for line in self.module.metadata if not line.startswith("!llvm.")),
+            *_metadata(self.module.metadata),
         ]
         return "\n".join(parts) + "\n"
 
@@ -146,7 +152,8 @@ class _Writer:
     def _function_head(self, function: Function) -> str:
         before = _SPACE.sub("", _result(function.before))
         parameters = ", ".join(f"{_SPACE.sub('', p.type)} {self._attributes(p)} {p.name}" for p in function.parameters)
-        return f"define internal {before} {self.renamed[function.name]}({parameters}) alwaysinline {_groups(function.after)}"
+        name = self.renamed[function.name]
+        return f"define internal {before} {name}({parameters}) alwaysinline {_groups(function.after)}"
 
     def _kernel_head(self, function: Function, entry: _Entry) -> str:
         placed = arguments(function.parameters, self.module.types)
@@ -172,7 +179,8 @@ class _Writer:
         if "addrspacecast ptr" in line:
             line = line.replace("addrspacecast ptr", "bitcast ptr")
         if ", !" in line:
-            line = _ATTACHMENT.sub("", line)
+            line = _SOURCE.sub("", line)
+            line = line if self.keep_alias else _SCOPES.sub("", line)
         if "@" in line:
             line = entry.expand(line)
             if result_and_opcode(line)[1] == "call":
@@ -205,14 +213,22 @@ class _Writer:
         self.declared[callee(text) or name] = text
 
 
+def _metadata(lines: Iterable[str]) -> Iterator[str]:
+    """Numbered nodes only; those about source places and functions become empty."""
+    for line in lines:
+        name, _, node = line.partition(" = ")
+        if name[1:].isdigit():
+            gone = "!DI" in node or "@" in QUOTED.sub('""', node)
+            yield f"{name} = !{{}}" if gone else line
+
+
 def _default_space(match: re.Match[str]) -> str:
     return match[1] + re.sub(r"\d+", "0", match[2])
 
 
 def _result(before: str) -> str:
     """Attributes and type of a function's result, without linkage, visibility and calling convention."""
-    words = r"(?:internal|private|linkonce_odr|linkonce|weak_odr|weak|external|dso_local|hidden|protected|local_unnamed_addr"
-    return re.sub(rf"\b{words}|unnamed_addr|available_externally|ptx_kernel|ptx_device|fastcc)\b\s*", "", before)
+    return _LINKAGE.sub("", before)
 
 
 def _groups(after: str) -> str:
@@ -220,7 +236,8 @@ def _groups(after: str) -> str:
 
 
 _CONSTANT = re.compile(
-    r"\b(getelementptr|addrspacecast|ptrtoint|bitcast|trunc|add|sub|xor)((?: (?:inbounds|nusw|nuw|nsw|inrange\([^)]*\)))*) \("
+    r"\b(getelementptr|addrspacecast|ptrtoint|bitcast|trunc|add|sub|xor)"
+    r"((?: (?:inbounds|nusw|nuw|nsw|inrange\([^)]*\)))*) \("
 )
 _MENTION = re.compile(rf"@{NAME}(?!\()")
 

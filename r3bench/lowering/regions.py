@@ -1,10 +1,10 @@
 """Regions: for each suspend point, a function that takes threads from there to where they wait next.
 
-``r3.region.k`` loops over a box of the block's threads (x, y, z from ``b`` up to ``e``) and runs each from state k (0: the
-kernel's start) to the next suspend point. It returns the bitwise AND and OR of where the threads went, in the low and
-the high half of an i64: equal halves mean that all went the same way. Where there are several ways, each thread's
-own is in the context's array ``state``. Accesses of different threads are marked as independent, so that the loop can be
-vectorized. The regions share nothing but the context, so each is optimized as what it is: a loop without waiting.
+``r3.region.k`` loops over a box of the block's threads (``first`` up to ``end`` of each axis) and runs each from state
+k (0: the kernel's start) to the next suspend point. It returns the bitwise AND and OR of where the threads went, in
+the low and the high half of an i64: equal halves mean that all went the same way. Where there are several ways, each
+thread's own is in the context's array ``state``. Accesses of different threads are marked as independent, so that the
+loop can be vectorized. Regions share nothing but the context: each is optimized as the loop without waiting it is.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class _Writer:
                 yield from self._write(kind, target, _slot(name))
 
     def _addresses(self, mentioned: set[str]) -> tuple[list[str], list[str]]:
-        """Where each array of the context that the region uses has this thread's element; a local array is that element."""
+        """Where each array of the context that the region uses has this thread's element: a local array is one."""
         context = self.cut.context
         bases, places = [], []
         for name, offset in context.offsets.items():

@@ -10,10 +10,57 @@ from r3bench.lowering.ir import leading_type, phi_type, result_and_opcode, split
 from r3bench.lowering.layout import size_and_align
 
 _PURE = frozenset(
-    ["add", "sub", "mul", "shl", "lshr", "ashr", "and", "or", "xor", "icmp", "select", "zext", "sext", "trunc", "getelementptr", "ptrtoint", "bitcast", "fneg", "fadd", "fsub", "fmul", "fcmp", "sitofp", "uitofp", "fpext", "fptrunc", "extractvalue", "insertvalue", "extractelement", "insertelement", "shufflevector"]
+    [
+        "add",
+        "sub",
+        "mul",
+        "shl",
+        "lshr",
+        "ashr",
+        "and",
+        "or",
+        "xor",
+        "icmp",
+        "select",
+        "zext",
+        "sext",
+        "trunc",
+        "getelementptr",
+        "ptrtoint",
+        "bitcast",
+        "fneg",
+        "fadd",
+        "fsub",
+        "fmul",
+        "fcmp",
+        "sitofp",
+        "uitofp",
+        "fpext",
+        "fptrunc",
+        "extractvalue",
+        "insertvalue",
+        "extractelement",
+        "insertelement",
+        "shufflevector",
+    ]
 )
 _PURE_CALLS = re.compile(r"@llvm\.(?:[us](?:min|max)|abs|fma|fmuladd|fabs|ctpop|ctlz|cttz|bitreverse|bswap|fsh[lr])\.")
-_CASTS = frozenset(["zext", "sext", "trunc", "fptrunc", "fpext", "fptoui", "fptosi", "uitofp", "sitofp", "ptrtoint", "ptrtoaddr", "bitcast"])
+_CASTS = frozenset(
+    [
+        "zext",
+        "sext",
+        "trunc",
+        "fptrunc",
+        "fpext",
+        "fptoui",
+        "fptosi",
+        "uitofp",
+        "sitofp",
+        "ptrtoint",
+        "ptrtoaddr",
+        "bitcast",
+    ]
+)
 _FLAGS = re.compile(
     r"^(?:(?:nnan|ninf|nsz|arcp|contract|afn|reassoc|fast|nuw|nsw|nusw|nneg|exact|disjoint|samesign|inbounds|volatile|atomic"
     r"|weak|inalloca) )+"

@@ -1,10 +1,9 @@
-"""Runs lowered kernels in this process, straight on the object's own interface: return codes, frame and slots are seen."""
+"""Runs lowered kernels in this process, straight on the object's interface: codes, frame and slots are seen."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -32,8 +31,8 @@ class Launch(ctypes.Structure):
     )
 
 
-@cache
 def _machine() -> llvm.TargetMachine:
+    """A new one each time: the engine that runs code owns its machine."""
     return codegen.machine(Target(device="cpu", arch=codegen.host_cpu()), 80)
 
 
@@ -53,8 +52,8 @@ class Kernel:
     def __init__(self, ir: str, symbol: str) -> None:
         self.lowered = lowered(ir, symbol)
         module = codegen.parse(self.lowered.ir)
-        passes.run(module, _machine(), Configuration())
-        self._engine = llvm.create_mcjit_compiler(codegen.parse(str(module)), _machine())
+        passes.run(module, machine := _machine(), Configuration())
+        self._engine = llvm.create_mcjit_compiler(codegen.parse(str(module)), machine)
         self._engine.finalize_object()
         address = self._engine.get_function_address
         self._bytes = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)(address("r3_frame_bytes"))
@@ -73,7 +72,7 @@ class Kernel:
         order: str = "forward",
         poison: int = 0xA5,
     ) -> int:
-        """Run all blocks; the first code that is not 0. Arrays are passed by address, ``bytes`` as structs of alignment 8."""
+        """Run all blocks; the first code that is not 0. Arrays go by address, ``bytes`` as structs of alignment 8."""
         launch = Launch(_dim3(grid), _dim3(block), shared_bytes, order == "reverse")
         block_of_arguments = ctypes.create_string_buffer(_packed(arguments))
         size = self._bytes(ctypes.byref(launch))

@@ -1,4 +1,4 @@
-"""Lowering: threads that wait for each other in every way, in forward and in full reverse order, against closed forms."""
+"""Lowering: threads that wait for each other in every way, forward and in full reverse, against closed forms."""
 
 from __future__ import annotations
 
