@@ -216,7 +216,8 @@ class Configuration:
     """How IR becomes code: base pipeline, extra passes in order, tuning, specialization, launch bounds, registers.
 
     ``before`` and ``after`` name extra passes run around the base pipeline; ``tuning`` holds options of the pipeline
-    itself, ``options`` LLVM's own command-line options. ``Configuration()`` is the default pipeline.
+    itself, ``options`` LLVM's own command-line options, ``assembler`` those of ptxas, for CUDA only.
+    ``Configuration()`` is the default pipeline.
     """
 
     pipeline: Literal["O1", "O2", "O3"] = "O3"
@@ -228,6 +229,7 @@ class Configuration:
     bound_threads: Literal["none", "max", "exact"] = "none"
     min_blocks: int | None = None
     max_registers: int | None = None
+    assembler: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ import llvmlite.binding as llvm
 from r3bench import lowering
 from r3bench.errors import BuildError, Unsupported
 from r3bench.model import Global, Target
-from r3bench.toolchain import codegen, irtext, libdevice, passes
+from r3bench.toolchain import assembler, codegen, irtext, libdevice, passes
 from r3bench.toolchain.job import Job
 from r3bench.toolchain.specialize import bound, specialize
 
@@ -27,6 +27,7 @@ class Product:
 
     module: str = ""
     image: bytes = b""
+    format: str = "object"
     facts: tuple[tuple[str, int], ...] = ()
     globals: tuple[Global, ...] = ()
     stages: dict[str, float] = field(default_factory=dict)
@@ -54,6 +55,9 @@ def build(job: Job, known: Callable[[str], bool]) -> Product:
         with product.stage("emit"):
             product.image = codegen.emit(text, made, job.target)
             product.facts += codegen.facts(text, product.image, job.target, job.ptx_version)
+        if job.target.device == "cuda":
+            product.format = "ptx"
+            _assemble(product, job)
     return product
 
 
@@ -107,6 +111,21 @@ def _for_cuda(ir: str, job: Job) -> str:
         raise Unsupported(f"kernel {job.symbol} calls {refused[0]}, which the source does not define")
     ir = bound(ir, job.symbol, job.configuration, job.facts)
     return re.sub(r'"target-features"="[^"]*"', f'"target-features"="+ptx{job.ptx_version},+{job.target.arch}"', ir)
+
+
+def _assemble(product: Product, job: Job) -> None:
+    """Machine code in place of PTX, where ptxas is here; otherwise the driver compiles the PTX when it is loaded."""
+    options = job.configuration.assembler
+    assembler.check(options)
+    path = assembler.find() if job.assemble else None
+    if path is not None:
+        with product.stage("assemble"):
+            product.image, facts = assembler.assemble(path, product.image, job.symbol, job.target.arch, options)
+        product.format = "cubin"
+        # What ptxas says of shared memory includes the padding between variables.
+        product.facts = tuple({**dict(product.facts), **dict(facts)}.items())
+    elif options:
+        raise BuildError("options of ptxas need ptxas, which is not here; install r3bench[cuda] or set CUDA_HOME")
 
 
 def _variables(ir: str, made: llvm.TargetMachine) -> Iterator[Global]:

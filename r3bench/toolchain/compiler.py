@@ -46,7 +46,8 @@ class Compiler:
 
     ``workers`` compile at the same time (default: one per processor this process may use), each request within
     ``timeout_s`` and each worker within ``memory_bytes``; ``cache`` is a folder (default: the user's cache).
-    ``ptx_version`` is what PTX is written in (83 = PTX 8.3, driver 545 or newer).
+    ``ptx_version`` is what PTX is written in (83 = PTX 8.3, driver 545 or newer); where ptxas is here and ``assemble``
+    is not False it becomes machine code, otherwise the driver compiles it.
     """
 
     def __init__(
@@ -57,9 +58,11 @@ class Compiler:
         cache: Path | None = None,
         memory_bytes: int = 4 << 30,
         ptx_version: int = 83,
+        assemble: bool = True,
     ) -> None:
         self._count = workers or len(os.sched_getaffinity(0))
         self._timeout_s, self._memory_bytes, self._ptx_version = timeout_s, memory_bytes, ptx_version
+        self._assemble = assemble
         self._cache = Cache(user_cache() if cache is None else cache)
         self._server = Server()
         self._idle: list[Worker] = []
@@ -100,7 +103,8 @@ class Compiler:
         _check_options(request.configuration.options)
         ir_key = self._key("ir", request.files, request.main, request.flags, _frontend_arch(request.target))
         used = request.facts.used_by(request.configuration)
-        key = self._key("built", ir_key, request.symbol, request.target, request.configuration, used, self._ptx_version)
+        how = self._ptx_version, self._assemble
+        key = self._key("built", ir_key, request.symbol, request.target, request.configuration, used, how)
         with self._building[key]:
             entry = self._cache.get(key)
             if entry is not None:
@@ -139,6 +143,7 @@ class Compiler:
             configuration=request.configuration,
             facts=request.facts,
             ptx_version=self._ptx_version,
+            assemble=self._assemble,
         )
         found: list[Entry] = []
 
@@ -151,12 +156,15 @@ class Compiler:
         if found:
             code, image = found[-1]
             return header | code, image
-        self._cache.put(self._code_key(header["module"], request), ({"facts": header["facts"]}, image))
+        self._cache.put(
+            self._code_key(header["module"], request), ({"facts": header["facts"], "format": header["format"]}, image)
+        )
         return header, image
 
     def _code_key(self, module: str, request: BuildRequest) -> str:
         """Names the code of an optimized module. LLVM's options are left out: all of them end in the optimizer."""
-        return self._key("code", module, request.symbol, request.target, self._ptx_version)
+        how = self._ptx_version, self._assemble, request.configuration.assembler
+        return self._key("code", module, request.symbol, request.target, *how)
 
     # -- workers ----------------------------------------------------------------------------------------------------
 
@@ -215,7 +223,7 @@ def _built(request: BuildRequest, entry: Entry, stages: tuple[tuple[str, float],
         target=request.target,
         symbol=request.symbol,
         image=image,
-        format="ptx" if request.target.device == "cuda" else "object",
+        format=header["format"],
         facts=tuple((str(name), int(value)) for name, value in header["facts"]),
     )
     return Built(binary=binary, module=str(header["module"]), stages=stages, globals=tuple(_globals(header)))

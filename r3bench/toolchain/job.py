@@ -25,7 +25,7 @@ class FrontendJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """IR to code; ``ptx_version`` is 83 for PTX 8.3 and has no meaning on a CPU."""
+    """IR to code. For CUDA only: ``ptx_version`` (83 for PTX 8.3), and whether ptxas is to make machine code of it."""
 
     ir: str
     symbol: str
@@ -33,6 +33,7 @@ class Job:
     configuration: Configuration
     facts: UnitFacts
     ptx_version: int
+    assemble: bool = True
 
     @property
     def what(self) -> str:

@@ -27,7 +27,7 @@ from r3bench import frontend
 from r3bench.errors import BuildError
 from r3bench.model import Configuration, LaunchConfig, Target, content_id, plain
 from r3bench.space import UnitFacts
-from r3bench.toolchain import build, codegen, libdevice, wire
+from r3bench.toolchain import assembler, build, codegen, libdevice, wire
 from r3bench.toolchain.job import FrontendJob, Job
 
 _PR_SET_PDEATHSIG = 1
@@ -79,7 +79,10 @@ def _hello() -> dict[str, str]:
     """Who compiles: the host's processor, and a fingerprint of every version and source that decides the code."""
     versions = [llvmlite.__version__, list(llvm.llvm_version_info), frontend.compiler_version()]
     host = [codegen.host_cpu(), codegen.host_features(), codegen.host_triple()]
-    return {"host_cpu": codegen.host_cpu(), "fingerprint": content_id(versions, host, _sources_hash())}
+    return {
+        "host_cpu": codegen.host_cpu(),
+        "fingerprint": content_id(versions, host, assembler.identity(), _sources_hash()),
+    }
 
 
 def _sources_hash() -> str:
@@ -173,6 +176,7 @@ def _parent_knows(channel: socket.socket, module: str) -> bool:
 def _header(product: build.Product) -> dict[str, Any]:
     return {
         "module": product.module,
+        "format": product.format,
         "facts": product.facts,
         "globals": plain(product.globals),
         "stages": list(product.stages.items()),

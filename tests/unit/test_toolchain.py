@@ -69,7 +69,7 @@ def request(
 
 @pytest.fixture(scope="module")
 def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compiler]:
-    with Compiler(2, cache=tmp_path_factory.mktemp("cache")) as made:
+    with Compiler(2, cache=tmp_path_factory.mktemp("cache"), assemble=False) as made:
         yield made
 
 

@@ -1,0 +1,99 @@
+"""PTX to machine code with NVIDIA's ptxas, where there is one. Runs in compile workers, off the GPU's critical path.
+
+Without it the driver compiles PTX when it is loaded: one kernel at a time, in tens of milliseconds each.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from r3bench.errors import BuildError
+
+OPTIONS = {
+    "opt-level": ("3", "2", "1", "0"),
+    "def-load-cache": ("ca", "cg", "cv"),
+    "def-store-cache": ("wb", "cg", "wt"),
+}
+"""What a configuration may ask of it, each option with its values, the default first."""
+
+Options = Sequence[tuple[str, str]]
+
+_USED = re.compile(r"Used (\d+) registers")
+_SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_SHARED = re.compile(r"(\d+) bytes smem")
+
+
+def find() -> Path | None:
+    """ptxas of a CUDA toolkit (CUDA_HOME, CUDA_PATH), of NVIDIA's wheels, on PATH, or below /usr/local/cuda."""
+    return next((path for path in _places() if path.is_file()), None)
+
+
+def _places() -> Iterator[Path]:
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if os.environ.get(variable):
+            yield Path(os.environ[variable]) / "bin/ptxas"
+    packages = Path(sysconfig.get_paths()["purelib"]) / "nvidia"
+    yield from sorted(packages.glob("*/bin/ptxas"), reverse=True)
+    if on_path := shutil.which("ptxas"):
+        yield Path(on_path)
+    yield Path("/usr/local/cuda/bin/ptxas")
+
+
+def identity() -> list[str]:
+    """What tells one ptxas from another without running it; empty where there is none."""
+    path = find()
+    if path is None:
+        return []
+    held = path.resolve().stat()
+    return [str(path), str(held.st_size), str(held.st_mtime_ns)]
+
+
+def assemble(
+    path: Path, ptx: bytes, symbol: str, arch: str, options: Options
+) -> tuple[bytes, tuple[tuple[str, int], ...]]:
+    """A cubin, and what ptxas says of the kernel: registers, local memory, spills, static shared memory."""
+    with tempfile.TemporaryDirectory(prefix="r3bench-ptxas-") as folder:
+        source, made = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
+        source.write_bytes(ptx)
+        flags = [f"--{name}={value}" for name, value in options]
+        command = [str(path), f"-arch={arch}", "-v", *flags, str(source), "-o", str(made)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        except OSError as error:
+            raise BuildError(f"{path} cannot be run ({error}); reinstall it or set CUDA_HOME") from error
+        if done.returncode:
+            raise BuildError(f"ptxas refused {symbol}: {_reason(done.stdout + done.stderr, done.returncode)}")
+        return made.read_bytes(), tuple(facts(done.stdout + done.stderr, symbol))
+
+
+def check(options: Options) -> None:
+    """BuildError for an option, or a value of one, that does not exist."""
+    for name, value in options:
+        if value not in OPTIONS.get(name, ()):
+            known = "; ".join(f"{known} {', '.join(values)}" for known, values in OPTIONS.items())
+            raise BuildError(f"ptxas has no option {name}={value} here; choose from {known}")
+
+
+def facts(said: str, symbol: str) -> Iterator[tuple[str, int]]:
+    """Numbers from what ptxas says about one kernel."""
+    _, _, after = said.partition(f"Compiling entry function '{symbol}'")
+    section = after.split("Compiling entry function", 1)[0]
+    if found := _USED.search(section):
+        yield "registers", int(found[1])
+    if found := _SPILLS.search(section):
+        yield from zip(("local_bytes", "spill_store_bytes", "spill_load_bytes"), map(int, found.groups()), strict=True)
+    found = _SHARED.search(section)
+    yield "shared_bytes", int(found[1]) if found else 0
+
+
+def _reason(said: str, code: int) -> str:
+    errors = [line for line in said.splitlines() if "error" in line or "fatal" in line]
+    text = errors[0] if errors else next(iter(said.strip().splitlines()), f"exit code {code}")
+    return re.sub(r"^ptxas \S*?(?:, line \d+; )?\s*(?:error|fatal)\s*:\s*", "", text.strip())

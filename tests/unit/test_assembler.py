@@ -1,0 +1,99 @@
+"""The step from PTX to machine code, with the ptxas of this machine where it has one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from r3bench.errors import BuildError
+from r3bench.toolchain import assembler
+
+PTX = b""".version 8.0
+.target sm_90
+.address_size 64
+.visible .entry scale(.param .u64 x, .param .f32 a)
+{
+  .shared .align 4 .b8 held[512];
+  .reg .b64 %rd<3>;
+  .reg .f32 %f<4>;
+  ld.param.u64 %rd1, [x];
+  ld.param.f32 %f1, [a];
+  cvta.to.global.u64 %rd2, %rd1;
+  ld.global.f32 %f2, [%rd2];
+  mul.f32 %f3, %f2, %f1;
+  st.shared.f32 [held], %f3;
+  st.global.f32 [%rd2], %f3;
+  ret;
+}
+"""
+SAID = """ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'other' for 'sm_90'
+ptxas info    : Used 4 registers, used 0 barriers
+ptxas info    : Compiling entry function 'k' for 'sm_90'
+ptxas info    : Function properties for k
+    48 bytes stack frame, 16 bytes spill stores, 24 bytes spill loads
+ptxas info    : Used 76 registers, used 1 barriers, 48 bytes cumulative stack size, 1024 bytes smem
+ptxas info    : Compiling entry function 'last' for 'sm_90'
+ptxas info    : Used 8 registers, used 0 barriers
+"""
+
+needs_ptxas = pytest.mark.skipif(assembler.find() is None, reason="there is no ptxas on this machine")
+
+
+@pytest.fixture
+def ptxas() -> Path:
+    path = assembler.find()
+    assert path is not None
+    return path
+
+
+def test_facts_are_those_of_the_kernel_asked_for() -> None:
+    assert dict(assembler.facts(SAID, "k")) == {
+        "registers": 76,
+        "local_bytes": 48,
+        "spill_store_bytes": 16,
+        "spill_load_bytes": 24,
+        "shared_bytes": 1024,
+    }
+    assert dict(assembler.facts(SAID, "last")) == {"registers": 8, "shared_bytes": 0}
+
+
+@pytest.mark.parametrize("option", [("opt-level", "9"), ("maxrregcount", "8"), ("def-load-cache", "")])
+def test_options_that_do_not_exist_are_refused(option: tuple[str, str]) -> None:
+    with pytest.raises(BuildError, match="opt-level 3, 2, 1, 0"):
+        assembler.check([option])
+
+
+def test_cuda_home_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/ptxas").write_text("")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    assert assembler.find() == tmp_path / "bin/ptxas"
+
+
+def test_a_ptxas_that_cannot_be_run(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match="cannot be run"):
+        assembler.assemble(tmp_path / "none", PTX, "scale", "sm_90", ())
+
+
+@needs_ptxas
+def test_a_kernel_becomes_machine_code(ptxas: Path) -> None:
+    cubin, facts = assembler.assemble(ptxas, PTX, "scale", "sm_90", ())
+    assert cubin.startswith(b"\x7fELF")
+    assert dict(facts)["registers"] > 0
+    assert dict(facts)["shared_bytes"] >= 512
+    assert assembler.assemble(ptxas, PTX, "scale", "sm_90", ())[0] == cubin
+
+
+@needs_ptxas
+@pytest.mark.parametrize("option", [("opt-level", "0"), ("def-load-cache", "cv")])
+def test_options_change_the_code(ptxas: Path, option: tuple[str, str]) -> None:
+    plain, _ = assembler.assemble(ptxas, PTX, "scale", "sm_90", ())
+    assert assembler.assemble(ptxas, PTX, "scale", "sm_90", [option])[0] != plain
+
+
+@needs_ptxas
+def test_what_ptxas_refuses_is_told(ptxas: Path) -> None:
+    with pytest.raises(BuildError, match="ptxas refused scale: "):
+        assembler.assemble(ptxas, PTX.replace(b"512", b"100000"), "scale", "sm_90", ())
