@@ -1,4 +1,4 @@
-"""Thirteen kernels with every kind of control flow, on the CPU device, against NumPy: forward and in full reverse."""
+"""Thirteen kernels with every kind of control flow against NumPy: on the CPU device, both ways around, and on CUDA."""
 
 from __future__ import annotations
 
@@ -22,15 +22,25 @@ def compiler() -> Iterator[Compiler]:
     compiler.close()
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["1 thread", "2 threads"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(("cpu", {"threads": 1}), id="1 thread"),
+        pytest.param(("cpu", {"threads": 2}), id="2 threads"),
+        pytest.param(("cuda", {}), id="cuda", marks=pytest.mark.gpu),
+    ],
+)
 def runner(request: pytest.FixtureRequest, compiler: Compiler) -> Iterator[Runner]:
-    device = open_device("cpu", threads=request.param)
+    name, options = request.param
+    device = open_device(name, **options)
     yield Runner(compiler, device, TEXT)
     device.close()
 
 
 @pytest.fixture(params=["forward", "reverse"])
-def order(request: pytest.FixtureRequest) -> str:
+def order(request: pytest.FixtureRequest, runner: Runner) -> str:
+    if request.param not in runner.device.orders:
+        pytest.skip(f"a GPU runs threads in an order of its own, not {request.param}")
     return str(request.param)
 
 
