@@ -1,9 +1,10 @@
 """The timing procedure: windows on rings of clones, blocks in random order, looks until the interval decides.
 
 A *window* restores a ring of clones of the unit's memory and then launches once on each, without pause: valid for
-kernels that update their input, and no launch finds the previous one's results. A *block* is some windows of one arm
-and then of the other, which goes first being drawn at random. After each block the memory that a last timed launch
-left behind is compared with what was recorded.
+kernels that update their input, and no launch finds the previous one's results. A *block* is some windows of both arms
+in turn, which goes first being drawn at random: what disturbs the machine for a while meets both. The shortest window
+of each stands for it, since whatever else runs can only make a window longer. After each block the memory that an arm's
+last timed launch left behind is compared with what was recorded.
 """
 
 from __future__ import annotations
@@ -147,7 +148,8 @@ def fit(arms: Sequence[Arm], ring: Ring, procedure: Procedure) -> int:
 def rank(arm: Arm, ring: Ring, check: Check, procedure: Procedure = RANKING) -> Measurement:
     """A cheap measurement of one verified arm. ArmFailed if it did not do while timed what it did before."""
     clones = fit([arm], ring, procedure)
-    samples = _samples(arm, ring, clones, check, procedure)
+    samples = tuple(window(arm, ring, clones, procedure.timeout_s) for _ in range(procedure.windows))
+    confirm(arm, ring, clones, check)
     conditions = {"procedure": "rank", "clones": str(clones), **ring.device.conditions()}
     return Measurement(
         samples_ns=samples, binary=arm.kernel.binary.sha256, conditions=tuple(sorted(conditions.items()))
@@ -196,8 +198,7 @@ def contest(baseline: Arm, candidate: Arm, ring: Ring, check: Check, terms: Term
     before = ring.device.conditions()
     blocks: list[Block] = []
     for order in orders(terms.budget.schedule, seed):
-        samples = {side: _samples(arms[side], ring, clones, check, terms.procedure) for side in order}
-        blocks.append(Block(order, samples["A"], samples["B"]))
+        blocks.append(_block(order, arms, ring, clones, check, terms.procedure))
         if len(blocks) in terms.budget.schedule and decide(_interval(blocks, terms), terms.gate):
             break
     return replace(
@@ -208,11 +209,15 @@ def contest(baseline: Arm, candidate: Arm, ring: Ring, check: Check, terms: Term
     )
 
 
-def _samples(arm: Arm, ring: Ring, clones: int, check: Check, procedure: Procedure) -> tuple[float, ...]:
-    """The windows of one arm in a row, confirmed by what the last of them left behind."""
-    samples = tuple(window(arm, ring, clones, procedure.timeout_s) for _ in range(procedure.windows))
-    confirm(arm, ring, clones, check)
-    return samples
+def _block(order: str, arms: Mapping[str, Arm], ring: Ring, clones: int, check: Check, procedure: Procedure) -> Block:
+    """Windows in turn, each round in the opposite order of the one before; each arm confirmed by its last window."""
+    samples: dict[str, list[float]] = {"A": [], "B": []}
+    for number in range(procedure.windows):
+        for side in order if number % 2 == 0 else reversed(order):
+            samples[side].append(window(arms[side], ring, clones, procedure.timeout_s))
+            if number == procedure.windows - 1:
+                confirm(arms[side], ring, clones, check)
+    return Block(order, tuple(samples["A"]), tuple(samples["B"]))
 
 
 def _interval(blocks: Sequence[Block], terms: Terms) -> Interval:

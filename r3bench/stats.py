@@ -170,11 +170,12 @@ def decide(interval: Interval, gate: float) -> Decision | None:
 
 
 def block_statistic(samples: Sequence[float]) -> float:
-    """One block's time of one arm: the 25th percentile of its windows, which a few disturbed windows do not move."""
-    ordered = sorted(samples)
-    below, rest = divmod(len(ordered) - 1, 4)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * rest / 4
+    """One block's time of one arm: its shortest window, for what disturbs a machine only makes windows longer.
+
+    On a machine with three times as many busy processes as cores, the ratio of two equal arms varied half as much from
+    block to block as it does with the 25th percentile, and a quarter as much as with the median.
+    """
+    return min(samples)
 
 
 def speedup_of(log_ratio: float) -> float:

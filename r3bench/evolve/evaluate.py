@@ -107,6 +107,6 @@ class Evaluator:
 
 
 def nanoseconds(outcome: Outcome) -> float | None:
-    """One number to rank by: the 25th percentile of an outcome's samples; None where it has no time."""
+    """One number to rank by: the shortest of an outcome's samples; None where it has no time."""
     samples: Sequence[float] = outcome.measurement.samples_ns if outcome.measurement is not None else ()
     return block_statistic(samples) if samples else None

@@ -7,7 +7,6 @@ from itertools import combinations_with_replacement, product
 from math import inf, log, log1p
 from statistics import median
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -96,7 +95,7 @@ def test_exchanging_the_arms_turns_the_interval_round(d: list[float]) -> None:
     assert back.estimate == pytest.approx(-there.estimate, abs=1e-15)
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(1e-3, 1, allow_nan=False), min_size=6, max_size=9, unique=True), st.sampled_from([0.3, 0.1]))
 def test_coverage_is_exact_over_all_signs(sizes: list[float], alpha: float) -> None:
     """For values symmetric about 0, at most alpha of the equally likely sign patterns have an interval without 0."""
@@ -157,15 +156,10 @@ def test_the_smallest_effect_is_half_the_width() -> None:
     assert interval.smallest_effect == pytest.approx(0.02)
 
 
-def test_a_block_is_its_lower_quartile() -> None:
-    assert stats.block_statistic([5, 1, 2, 3, 4]) == 2
-    assert stats.block_statistic([10, 11, 12, 13, 1e9]) == 11
+def test_a_block_is_its_shortest_window() -> None:
+    assert stats.block_statistic([5, 1, 2, 3, 4]) == 1
+    assert stats.block_statistic([10, 11, 12, 13, 1e9]) == 10
     assert stats.block_statistic([7.5]) == 7.5
-
-
-@given(st.lists(st.floats(1, 1e9), min_size=1, max_size=12))
-def test_a_lower_quartile_is_the_25th_percentile(samples: list[float]) -> None:
-    assert stats.block_statistic(samples) == pytest.approx(float(np.percentile(samples, 25)))
 
 
 def test_false_claims_stay_within_the_budget() -> None:
