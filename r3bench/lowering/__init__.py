@@ -94,7 +94,7 @@ def _host_module(module: Module, kernel: Function, prepared: Prepared, triple: s
         )
     )
     regions = write_regions(pieces, signed.region_parameters, metadata.marks)
-    driver = write_driver(pieces, regions, signed, prepared.arguments, prepared.variables.shared_bytes)
+    driver = write_driver(pieces, regions, signed, prepared.arguments, prepared.variables.dynamic_offset)
     return _assembled(module, [region.text for region in regions], driver, metadata.lines, triple, data_layout)
 
 

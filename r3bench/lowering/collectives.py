@@ -66,7 +66,7 @@ def widened(name: str, source: str, target: str, value: str) -> Iterator[str]:
 def result_type(intrinsic: str) -> str:
     """The type of a suspend point's result."""
     last = intrinsic.rsplit(".", 1)[1]
-    if last in ("i32p", "i64p") or intrinsic.endswith("elect.sync"):
+    if last in ("i32p", "i64p"):
         return "{ i32, i1 }"
     if last == "f32p":
         return "{ float, i1 }"
@@ -149,11 +149,6 @@ def _body(intrinsic: str) -> Iterator[str]:
         yield from _reduction(parts[2])
     elif parts[0] == "match":
         yield from _match_any() if parts[1] == "any" else _match_all()
-    elif parts[0] == "elect":
-        yield "%first = call i32 @llvm.cttz.i32(i32 %group, i1 true)"
-        yield "%answer = zext i32 %first to i64"
-        elected = ["%is = icmp eq i32 %i, %first", "%f = zext i1 %is to i32", *_put("flag", "i32", "%f")]
-        yield from _lanes("s", "entry", "%group", [], [*_put("result", "i64", "%answer"), *elected])
 
 
 def _lanes(

@@ -35,7 +35,7 @@ declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"""
 def write_driver(
     cut: Cut, regions: Sequence[Region], signed: Signature, arguments: Sequence[Argument], static_bytes: int
 ) -> str:
-    """All functions around the regions. ``static_bytes`` of shared memory come first in a frame."""
+    """All functions around the regions. Static shared memory, padded to ``static_bytes``, comes first in a frame."""
     parts = [_FAULT, _frame_bytes(cut, static_bytes), _run_block(cut, regions, signed, arguments, static_bytes)]
     if cut.suspends:
         parts = [signed.environment, *parts, _box(regions, signed), _single(signed), *mixed_functions(cut, signed)]

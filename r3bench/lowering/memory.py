@@ -20,13 +20,17 @@ _RESERVED = re.compile(r"r3_|r3\.|llvm\.|mem(cpy|move|set|cmp)$|__(trunc|extend)
 
 @dataclass(slots=True)
 class Variables:
-    """``offsets`` places shared variables, ``slots`` names pointers to device variables; ``empty`` is a metadata id."""
+    """``offsets`` places shared variables, ``slots`` names pointers to device variables.
+
+    ``shared_bytes`` of static variables lie before ``dynamic_offset``; ``empty`` is the id of empty metadata.
+    """
 
     offsets: dict[str, int] = field(default_factory=dict)
     slots: dict[str, str] = field(default_factory=dict)
     definitions: list[str] = field(default_factory=list)
     globals: list[Global] = field(default_factory=list)
     shared_bytes: int = 0
+    dynamic_offset: int = 0
     empty: int = 0
 
 
@@ -53,7 +57,7 @@ def place_variables(module: Module, reached: Sequence[str], kernel: str) -> Vari
     for variable in read:
         if variable.space == 3 and variable.external:
             found.offsets[variable.name] = dynamic
-    found.shared_bytes = dynamic
+    found.dynamic_offset = dynamic
     for variable in read:
         if variable.space != 3:
             _define(found, variable, module, kernel)

@@ -137,7 +137,6 @@ COLLECTIVES = {
     *(f"@llvm.nvvm.match.any.sync.{kind}" for kind in ("i32", "i64")),
     *(f"@llvm.nvvm.match.all.sync.{kind}" for kind in ("i32p", "i64p")),
     *(f"@llvm.nvvm.redux.sync.{op}" for op in ("add", "and", "or", "xor", "min", "max", "umin", "umax")),
-    "@llvm.nvvm.elect.sync",
 }
 """Warp collectives."""
 

@@ -128,6 +128,27 @@ __global__ void mixed_values(const double* x, double* out, long n, bool flag, sh
   out[t] = s[31 - t] + f + l + q + (b ? 1000 : 0) + c + *p + pair.low + pair.high;
 }
 
+__global__ void two_teams(int* out) {  // each half of the block has a barrier of its own, used a different number of times
+  __shared__ int s[128];
+  int t = threadIdx.x, team = t / 64, n = team ? 3 : 5;
+  s[t] = t;
+  for (int k = 0; k < n; ++k) {
+    __nvvm_barrier_sync_cnt(1 + team, 64);
+    int v = s[team * 64 + ((t + 1) & 63)];
+    __nvvm_barrier_sync_cnt(1 + team, 64);
+    s[t] = v;
+  }
+  __syncthreads();
+  out[t] = s[t] + 1000 * s[127 - t];
+}
+
+__global__ void stops(int* out) {  // some threads end in the middle of a function
+  int t = threadIdx.x;
+  out[t] = 1;
+  if (t % 3 == 0) __nvvm_exit();
+  out[t] = 1 + __syncthreads_count(1);
+}
+
 // -- warps --
 
 __global__ void scan(const int* x, int* out, int n) {  // inclusive prefix sum of a block, also with a partial warp

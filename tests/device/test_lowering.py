@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from lowered import Array, Kernel, compiled
 
-from r3bench.lowering.driver import CELLS_BYTES
+from r3bench import frontend
 
 Run = Callable[..., Array]
 I4, F4 = np.int32, np.float32
@@ -120,6 +120,19 @@ def test_values_of_every_type_across_a_barrier(order: str, random: np.random.Gen
     bits = np.where((x > 0.5) != True, 1000, 0)  # noqa: E712
     expected = 2 * x[31 - t] + x + 1 + (1 << 40) * t + (t - 5) + bits + (t - 16) + x[t ^ 3] + t + x
     assert (out == expected).all()
+
+
+def test_named_barriers_of_parts_of_a_block(order: str) -> None:
+    out, t = np.zeros(128, I4), np.arange(128)
+    check("two_teams", order, 1, 128, out)
+    s = np.where(t < 64, (t + 5) & 63, 64 + ((t + 3) & 63))
+    assert (out == s + 1000 * s[127 - t]).all()
+
+
+def test_threads_stop(order: str) -> None:
+    out, t = np.zeros(32, I4), np.arange(32)
+    check("stops", order, 1, 32, out)
+    assert (out == np.where(t % 3 == 0, 1, 1 + 21)).all()
 
 
 # -- warps ----------------------------------------------------------------------------------------------------------
@@ -334,6 +347,17 @@ def test_shared_memory_is_known_by_its_address(order: str) -> None:
 
 
 def test_static_shared_memory_is_reported() -> None:
-    assert kernel("boxes").lowered.shared_bytes == 512  # 480, and what dynamic memory behind it is aligned to
+    assert kernel("boxes").lowered.shared_bytes == 480
     assert kernel("atomics").lowered.shared_bytes == 0
-    assert CELLS_BYTES == 128
+
+
+def test_debug_information_does_no_harm() -> None:
+    text = (Path(__file__).parent / "lowering.cu").read_text()
+    out, t = np.zeros(96, F4), np.arange(96)
+    assert Kernel(frontend.compile_ir({"k.cu": text}, "k.cu", debug=True), "nested")((1,), (96,), out) == 0
+    assert (out == t * 0.5 + 1).all()
+
+
+def test_libm_functions_are_listed() -> None:
+    text = 'extern "C" __global__ void k(float* x, double* y) { *x = expf(*x) + fmodf(*x, 2.0f); *y = rcbrt(*y); }'
+    assert set(Kernel(compiled(text), "k").lowered.math) >= {"expf", "fmodf", "cbrt"}

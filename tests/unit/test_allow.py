@@ -30,7 +30,8 @@ SOURCES = {
         extern "C" __global__ void k(void (**out)(int*)) { *out = f; }""",
     "indirect call, virtual function": """struct A { virtual __device__ void f(int* p); };
         extern "C" __global__ void k(A* a, int* p) { a->f(p); }""",
-    "system": 'extern "C" __device__ int system(const char*); extern "C" __global__ void k(const char* p) { system(p); }',
+    "system": """extern "C" __device__ int system(const char*);
+        extern "C" __global__ void k(const char* p) { system(p); }""",
     "system, by another name": """__device__ int harmless(const char*) __asm__("system");
         extern "C" __global__ void k(const char* p) { harmless(p); }""",
     "llvm.returnaddress": 'extern "C" __global__ void k(void** p) { *p = __builtin_return_address(0); }',
