@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 _PR_SET_NO_NEW_PRIVS = 38
-_PR_SET_DUMPABLE = 4
 
 
 class SealError(OSError):
@@ -112,14 +111,10 @@ def forgo_privileges() -> None:
     _applied(_libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
 
 
-def hide() -> None:
-    """Refuse ptrace and /proc/<pid>/mem to unprivileged processes, and core files."""
-    _applied(_libc().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "the dumpable flag")
-
-
 def first_to_end() -> None:
-    """Of all processes, the one that the system ends first when memory runs out."""
-    Path("/proc/self/oom_score_adj").write_text("1000")
+    """Make this the process that the system ends first when memory runs out."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 # -- Landlock -------------------------------------------------------------------------------------------------------
@@ -192,7 +187,7 @@ _CALLS = {
     "exit": (60, 93), "gettimeofday": (96, 169), "getrusage": (98, 165), "sysinfo": (99, 179), "times": (100, 153),
     "gettid": (186, 178), "futex": (202, 98), "sched_getaffinity": (204, 123), "restart_syscall": (219, 128),
     "clock_gettime": (228, 113), "exit_group": (231, 94), "tgkill": (234, 131), "getrandom": (318, 278),
-    "clock_nanosleep": (230, 115), "sigaltstack": (131, 132), "seccomp": (317, 277),
+    "clock_nanosleep": (230, 115), "seccomp": (317, 277),
     # Naming files.
     "open": (2, -1), "stat": (4, -1), "lstat": (6, -1), "access": (21, -1), "getcwd": (79, 17), "readlink": (89, -1),
     "openat": (257, 56), "newfstatat": (262, 79), "readlinkat": (267, 78), "faccessat": (269, 48), "statx": (332, 291),

@@ -8,6 +8,7 @@ leaves over in its first and last page hold a pattern that is checked after a la
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import mmap
 import os
 from collections.abc import Iterable
@@ -110,8 +111,10 @@ class Arena:
     """The shared file; its first page is the fault record."""
 
     def __init__(self) -> None:
-        self.fd = os.memfd_create("r3bench-arena", os.MFD_CLOEXEC)
-        os.ftruncate(self.fd, ARENA_BYTES)
+        self.fd = os.memfd_create("r3bench-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.fd, PAGE)
+        # A worker that made the file shorter would end this process, which reads it.
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
         self._fault = mmap.mmap(self.fd, PAGE)
         self._next = _up(PAGE, GUARD)
         self._free: dict[int, list[int]] = {}
@@ -139,6 +142,7 @@ class Arena:
         if self._next + nbytes > ARENA_BYTES:
             raise LaunchError(f"out of memory: {nbytes} bytes are more than the address space kept for units")
         self._next += nbytes
+        os.ftruncate(self.fd, self._next)  # no longer than needed: a worker could fill what lies between buffers
         return self._next - nbytes
 
     def _give(self, offset: int, nbytes: int) -> None:

@@ -14,7 +14,9 @@ from pathlib import Path
 from struct import pack
 from time import perf_counter_ns
 from typing import cast
+from weakref import WeakValueDictionary
 
+from r3bench import sealing
 from r3bench.compare import Tolerance, judge
 from r3bench.devices import Bytes, Kernel, Memory
 from r3bench.devices.contents import ARGUMENTS
@@ -35,6 +37,8 @@ _PINGS, _FIRST_PINGS = 2, 32
 # So many pages and globals of a memory fit in one datagram.
 _PART = 500
 _MAX_MEMORIES = 1 << 15
+# So many kernels, those loaded last, are linked again when a worker is replaced.
+_RELINKED = 8
 
 
 class CpuKernel:
@@ -81,6 +85,7 @@ class CpuDevice:
         self._kernel_ids, self._memory_ids = count(), count()
         self._memories: dict[Memory, int] = {}
         self._unused_kernels: deque[int] = deque()
+        self._recent: WeakValueDictionary[int, CpuKernel] = WeakValueDictionary()
         self._round_trip_ns = 0
         self._resources = _Resources()
         self._finalizer = weakref.finalize(self, self._resources.close)
@@ -129,7 +134,7 @@ class CpuDevice:
         """Link the object in the worker; LaunchError if its format, target or symbols do not fit."""
         kernel = CpuKernel(self, next(self._kernel_ids), binary, check_binary(binary, self.target))
         weakref.finalize(kernel, self._unused_kernels.append, kernel.identity).atexit = False
-        self._provide_kernel(self._worker(), kernel)
+        self._worker_with(kernel)
         return kernel
 
     def _own_kernel(self, kernel: Kernel) -> CpuKernel:
@@ -218,18 +223,42 @@ class CpuDevice:
 
     def _ready(self, kernel: CpuKernel, memories: list[CpuMemory]) -> Worker:
         """A worker that has this kernel and these memories."""
+        worker = self._worker_with(kernel)
+        for memory in memories:
+            self._provide_memory(worker, memory)
+        if not worker.sealed:
+            worker.sealed = True
+            self._request(worker, Op.SEAL, b"")
+        return worker
+
+    def _worker_with(self, kernel: CpuKernel) -> Worker:
+        """A worker that has linked this kernel. One that has run any is sealed and links no more: it is replaced."""
         worker = self._worker()
+        self._unload(worker)
+        if kernel.identity in worker.kernels:
+            return worker
+        if worker.sealed:
+            self._resources.worker = None
+            worker.dismiss()
+            worker = self._worker()
+        if not worker.kernels:
+            for other in list(self._recent.values())[-_RELINKED:]:
+                with suppress(LaunchError):  # the other's, when it is launched
+                    self._link(worker, other)
+        self._link(worker, kernel)
+        self._recent[kernel.identity] = kernel
+        return worker
+
+    def _unload(self, worker: Worker) -> None:
+        """Forget kernels that nobody holds; a sealed worker keeps their code as long as it lives."""
         while self._unused_kernels:
             identity = self._unused_kernels.popleft()
             if identity in worker.kernels:
                 worker.kernels.discard(identity)
-                self._tell(worker, Op.UNLOAD, identity)
-        self._provide_kernel(worker, kernel)
-        for memory in memories:
-            self._provide_memory(worker, memory)
-        return worker
+                if not worker.sealed:
+                    self._tell(worker, Op.UNLOAD, identity)
 
-    def _provide_kernel(self, worker: Worker, kernel: CpuKernel) -> None:
+    def _link(self, worker: Worker, kernel: CpuKernel) -> None:
         if kernel.identity in worker.kernels:
             return
         variables = {name: (held.nbytes, held.writable) for name, held in kernel.symbols.variables.items()}
@@ -295,6 +324,7 @@ class CpuDevice:
             "processor": _processor(),
             "arch": self.target.arch,
             "threads": str(self.threads),
+            "seal": sealing.state(),
             "load": f"{os.getloadavg()[0]:.2f}",
         }
         for name, file in (("governor", "scaling_governor"), ("clock_khz", "scaling_cur_freq")):

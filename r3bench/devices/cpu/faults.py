@@ -28,6 +28,8 @@ def stopped(symbol: str, result: Result) -> str:
 def crashed(symbol: str, exit_code: int | None, fault: tuple[int, int, int], segments: Iterable[Segment]) -> str:
     """The sentence for a worker that died while it ran a kernel."""
     access, number, address = fault
+    if exit_code == -signal.SIGSYS:
+        return f"{symbol} was ended by the seal of its worker: it made a system call that kernels have no use for"
     if exit_code is None or exit_code != -number:
         return f"{symbol} did not end: its worker was {ended_by(exit_code)}"
     name = signal.Signals(number).name

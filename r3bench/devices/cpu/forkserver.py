@@ -7,6 +7,7 @@ milliseconds after it was asked for, and no worker ever inherits memory of the p
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib.util
 import os
 import select
@@ -24,8 +25,8 @@ from llvmlite.binding.orcjit import JITLibraryBuilder
 
 from r3bench.devices.cpu.native import die_with_parent, libc
 from r3bench.devices.cpu.provided import CONVERSIONS, MATH, MEMORY
-from r3bench.devices.cpu.wire import FORK, HELLO, SERVER_ANSWER, SERVER_REQUEST
-from r3bench.devices.cpu.worker import Code, Worker
+from r3bench.devices.cpu.wire import FORK, HELLO, REAP, SERVER_ANSWER, SERVER_REQUEST
+from r3bench.devices.cpu.worker import Code, Worker, evict_bytes
 
 _DRIVER_EXPORTS = ("r3_window", "r3_serve", "r3_evict_block", "r3_report_faults_to", "r3_on_fault")
 _DRIVER_FLAGS = ("-c", "-O2", "-fPIC", "-ffreestanding", "-fno-stack-protector", "-fno-sanitize=all")
@@ -36,6 +37,7 @@ def main(fd: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = os.getppid()
     code = _link_driver(_compile_driver())
+    gc.freeze()  # a worker's collector would touch, and so copy, all of the server's memory
     with socket.socket(fileno=fd) as channel:
         channel.send(HELLO.pack(llvm.get_host_cpu_name().encode()))
         while _wait(channel, parent):
@@ -43,16 +45,36 @@ def main(fd: int) -> None:
             if not data:
                 break
             request, number = SERVER_REQUEST.unpack(data)
-            answer = _fork(code, channel, fds, number) if request == FORK else _reap(number)
-            channel.send(SERVER_ANSWER.pack(answer))
+            channel.send(SERVER_ANSWER.pack(_serve(code, channel, request, number, fds)))
+            _bury()
 
 
 def _wait(channel: socket.socket, parent: int) -> bool:
     """Wait for a request; False if the parent has gone, even where another process keeps the socket open."""
     while not select.select([channel], [], [], 1.0)[0]:
+        _bury()
         if os.getppid() != parent:
             return False
     return True
+
+
+def _serve(code: Code, channel: socket.socket, request: int, number: int, fds: list[int]) -> int:
+    if request == FORK:
+        return _fork(code, channel, fds, number)
+    if request == REAP:
+        return _reap(number)
+    os.kill(number, signal.SIGKILL)
+    _dismissed.append(number)
+    return 0
+
+
+_dismissed: list[int] = []
+"""Workers that were killed and take some milliseconds to end."""
+
+
+def _bury() -> None:
+    """Reap those of the dismissed that have ended."""
+    _dismissed[:] = [pid for pid in _dismissed if not os.waitpid(pid, os.WNOHANG)[0]]
 
 
 def _fork(code: Code, server: socket.socket, fds: list[int], threads: int) -> int:
@@ -113,7 +135,7 @@ def _link_driver(image: bytes) -> Code:
         with suppress(AttributeError):  # exp10 and roundeven are younger than some C libraries
             provided[name] = _address(mathematics, name)
     provided |= {name: driver[name] for name in CONVERSIONS}
-    return Code(jit, driver, provided)
+    return Code(jit, driver, provided, evict_bytes())
 
 
 def _address(library: ctypes.CDLL, name: str) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import resource
 import signal
+
+from r3bench import sealing
 
 _PR_SET_PDEATHSIG = 1
 _MAP_POPULATE, _MAP_FIXED_NOREPLACE = 0x8000, 0x100000
@@ -91,15 +92,7 @@ def die_with_parent(parent: int) -> None:
 def limit_resources() -> None:
     """No core files, no files at all, and an address space of physical memory and a little more."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    _lower(resource.RLIMIT_AS, physical + (32 << 30))
-
-
-def _lower(limit: int, value: int) -> None:
-    hard = resource.getrlimit(limit)[1]
-    if hard == resource.RLIM_INFINITY or value < hard:
-        resource.setrlimit(limit, (value, value))
+    sealing.limit(core=0, fsize=0, **{"as": physical + (32 << 30)})
 
 
 def catch_faults(handler: int) -> None:

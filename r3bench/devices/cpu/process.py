@@ -11,9 +11,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from r3bench.devices.cpu.wire import FORK, HELLO, REAP, RESULT, SERVER_ANSWER, SERVER_REQUEST, Result
+from r3bench.devices.cpu.wire import DISMISS, FORK, HELLO, REAP, RESULT, SERVER_ANSWER, SERVER_REQUEST, Result
 from r3bench.errors import DeviceUnavailable
 
 _START_TIMEOUT_S = 60.0
@@ -75,6 +76,11 @@ class ForkServer:
             return self._ask(REAP, pid)
         except OSError:
             return None
+
+    def dismiss(self, pid: int) -> None:
+        """Kill a worker of which nobody wants to know how it ended, without waiting for that."""
+        with suppress(OSError):
+            self._ask(DISMISS, pid)
 
     def close(self) -> None:
         """End the server and every worker."""
@@ -146,6 +152,7 @@ class Worker:
     def __init__(self, arena: int, threads: int) -> None:
         self.kernels: set[int] = set()
         self.memories: set[int] = set()
+        self.sealed = False
         self._closed = False
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -191,6 +198,13 @@ class Worker:
         if len(record) != RESULT.size:
             raise WorkerDied(self.close())
         return Result.unpack(record)
+
+    def dismiss(self) -> None:
+        """Kill it, and do not wait for its end."""
+        if not self._closed:
+            self._closed = True
+            self._channel.close()
+            self._server.dismiss(self.pid)
 
     def close(self) -> int | None:
         """Kill it; its exit code if it had ended by itself, else that of the kill; None if nobody can tell."""

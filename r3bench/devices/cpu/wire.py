@@ -28,6 +28,7 @@ class Op(IntEnum):
     UNMAP = 4
     RUN = 5
     EVICT = 6
+    SEAL = 7
 
 
 class Reply(IntEnum):
@@ -60,10 +61,10 @@ RESULT = struct.Struct("<II3I160s")
 FAULT = struct.Struct("<IIQ")
 # the server's greeting: name of the host's processor, as the compiler calls it
 HELLO = struct.Struct("<64s")
-# fork (number of threads) or reap (process id), and the answers (process id; exit code, negative for a signal)
+# fork (number of threads), reap or dismiss (process id), and the answers (process id; exit code, negative for a signal)
 SERVER_REQUEST = struct.Struct("<Bi")
 SERVER_ANSWER = struct.Struct("<i")
-FORK, REAP = 0, 1
+FORK, REAP, DISMISS = 0, 1, 2
 
 
 class Result(NamedTuple):

@@ -19,7 +19,8 @@ from typing import Any
 
 from llvmlite.binding.orcjit import JITLibraryBuilder, ResourceTracker
 
-from r3bench.devices.cpu.available import check_available
+from r3bench import sealing
+from r3bench.devices.cpu import available
 from r3bench.devices.cpu.native import (
     Binding,
     Launch,
@@ -49,11 +50,12 @@ _CACHED = 32
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What the server linked once: the compiler of the process, the driver, and addresses a kernel may import."""
+    """What the server found once: the compiler of the process, the linked driver, addresses a kernel may import."""
 
     jit: Any
     driver: ResourceTracker
     provided: dict[str, int]
+    evict_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +91,17 @@ class Worker:
         self.next_frame = FRAMES
         self.prepared: dict[bytes, tuple[Window, list[Any]]] = {}
         self.outcome = Outcome()
+        self.statistics = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        self.evict_bytes = code.evict_bytes
         self.evicted: tuple[mmap.mmap, Any] | None = None
         self.window = ctypes.CFUNCTYPE(None, ctypes.POINTER(Window), ctypes.POINTER(Outcome))(code.driver["r3_window"])
 
     def live(self) -> None:
         """Set the process up and serve; returns when the device is gone."""
         limit_resources()
+        sealing.first_to_end()
+        self.readable = (*available.keep_open(), self.statistics)
+        sealing.restrict_files()  # of this thread and those it starts, so before them
         map_exactly(ARENA, mmap.PAGESIZE, mmap.MAP_SHARED, self.arena)
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.code.driver["r3_report_faults_to"])(ARENA)
         catch_faults(self.code.driver["r3_on_fault"])
@@ -137,7 +144,29 @@ class Worker:
                 self._unmap(json.loads(data[1:]))
             case Op.EVICT:
                 self._evict()
+            case Op.SEAL:
+                self._seal()
         return Result(Reply.DONE)
+
+    def _seal(self) -> None:
+        """From now on: no descriptors but those there are, no code but what is linked, no more than half the memory."""
+        own = int(os.pread(self.statistics, 256, 0).split()[5]) * mmap.PAGESIZE
+        sealing.limit(nofile=0, nproc=0, data=own + available.available_bytes() // 2)
+        channel = ((0, self.channel.fileno()),)
+        no_code = (2, mmap.PROT_EXEC)
+        sealing.allow_only(
+            [
+                sealing.Call("recvmsg", channel),
+                sealing.Call("sendto", channel),
+                *sealing.MEMORY_AND_TIME,
+                sealing.Call("mmap", ((4, self.arena),), without=(no_code,)),
+                sealing.Call("mmap", without=(no_code, (3, mmap.MAP_SHARED))),
+                *(sealing.Call("pread64", ((0, fd),)) for fd in self.readable),
+                *(sealing.Call(name, ((0, 2),)) for name in ("write", "writev")),
+                sealing.Call("tgkill", ((0, os.getpid()),)),
+            ],
+            deny=("mremap",),  # realloc does without
+        )
 
     # -- objects --
 
@@ -230,7 +259,7 @@ class Worker:
         if rounded not in self.frames:
             if len(self.frames) > _CACHED:
                 self._drop_frames()
-            check_available(rounded * self.threads, f"a block on each of {self.threads} threads")
+            available.check_available(rounded * self.threads, f"a block on each of {self.threads} threads")
             self.frames[rounded] = self._map_frames(rounded)
         return self.frames[rounded]
 
@@ -256,7 +285,7 @@ class Worker:
 
     def _evict(self) -> None:
         if self.evicted is None:
-            held = mmap.mmap(-1, _evict_bytes())
+            held = mmap.mmap(-1, self.evict_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             address = ctypes.addressof(ctypes.c_char.from_buffer(held))
             self.evicted = (held, ctypes.c_void_p(address))
         held, pointer = self.evicted
@@ -300,7 +329,7 @@ def _status(returned: int) -> Reply:
     return Reply(returned) if returned <= Reply.TRAP else Reply.TRAP
 
 
-def _evict_bytes() -> int:
+def evict_bytes() -> int:
     """Twice the last-level cache, in whole parts, as far as the system tells its size."""
     sizes = [1 << 25]
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
