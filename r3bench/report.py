@@ -174,43 +174,50 @@ def _words(comparison: Comparison) -> str:
     )
 
 
-def _speedup(comparison: Comparison | None) -> str:
+def _speedup(comparison: Comparison | None, interval: bool = True) -> str:
     if comparison is None:
         return "-"
     if comparison.speedup is None:
         return "refused"
-    if comparison.low is None or comparison.high is None or comparison.decision is Decision.IDENTICAL:
+    timed = comparison.low is not None and comparison.high is not None and comparison.decision is not Decision.IDENTICAL
+    if not timed or not interval:
         return f"{comparison.speedup:.2f}x"
     return f"{comparison.speedup:.2f}x ({comparison.low:.2f} to {comparison.high:.2f})"
 
 
 # -- renderings -------------------------------------------------------------------------------------------------------
 
-_HEAD = ("kernel", "result", "patch alone", "with configuration", "baseline", "evaluations")
+_HEAD = ("kernel", "patch alone", "with configuration", "baseline", "trials")
+_NARROW = ("kernel", "patch", "with config.", "baseline", "trials")
 
 
 def table(kernels: Sequence[KernelResult], width: int = 100) -> str:
-    """The terminal's table, largest gain first, no line longer than ``width`` characters."""
+    """The terminal's table, largest gain first, no line longer than ``width`` characters.
+
+    Where it is too narrow, first the intervals go, then long names are broken into lines.
+    """
     ordered = sorted(kernels, key=lambda k: (-(_gain(k) or 0.0), k.kernel))
-    rows = [_row(result) for result in ordered]
-    longest = max(12, width - 3 * len(_HEAD) - 4)
-    for limit in (longest, 36, 24, 18, 14, 11, 9, 7, 5):
-        text = str(tabulate(rows, headers=_HEAD, tablefmt="simple", maxcolwidths=limit, maxheadercolwidths=limit))
+    shared = len({k.kernel.split("/")[0] for k in kernels}) == 1
+    full, short = ([_row(k, shared=shared, intervals=wanted) for k in ordered] for wanted in (True, False))
+    plain = [(full, _HEAD, None), (full, _NARROW, None), (short, _NARROW, None)]
+    broken = [(short, _NARROW, limit) for limit in (24, 16, 12, 9, 7)]
+    for rows, head, limit in (*plain, *broken):
+        text = str(tabulate(rows, headers=head, tablefmt="simple", maxcolwidths=limit, maxheadercolwidths=limit))
         if max(len(line) for line in text.splitlines()) <= width:
             break
     return text
 
 
-def _row(result: KernelResult) -> list[str]:
+def _row(result: KernelResult, *, shared: bool = False, intervals: bool = True) -> list[str]:
     full = result.arm("patch and configuration") or result.arm("configuration")
-    return [
-        _one_line(result.kernel),
-        result.status if result.status != "not improved" else "no gain",
-        _speedup(result.arm("patch")),
-        _speedup(full),
-        _time(result.baseline_ns),
-        str(result.evaluations),
-    ]
+    alone = result.arm("patch")
+    name = result.kernel.split("/", 1)[-1] if shared else result.kernel
+    first = _speedup(alone, intervals) if result.status == "improved" else _OTHERWISE[result.status]
+    second = _speedup(full, intervals)
+    return [_one_line(name), first, second, _time(result.baseline_ns), str(result.evaluations)]
+
+
+_OTHERWISE = {"not improved": "no gain", "failed": "failed", "interrupted": "interrupted"}
 
 
 def markdown(kernels: Sequence[KernelResult], application: str) -> str:
@@ -224,7 +231,8 @@ def markdown(kernels: Sequence[KernelResult], application: str) -> str:
     parts += [
         "",
         "*Patch alone* is the changed source under the default compiler and the recorded launch; *with configuration* "
-        "is the promoted candidate: source change (where there is one), compiler configuration and block shape. Each "
+        "is the promoted candidate: source change (where there is one), compiler configuration and block shape; a dash where that is "
+        "not another candidate. Each "
         "stands against the baseline on the launch of the search, with its interval.",
     ]
     for result in ordered:

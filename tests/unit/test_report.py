@@ -171,17 +171,24 @@ def test_markdown_escapes_what_comes_from_elsewhere() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_the_table_fits_the_terminal(width: int) -> None:
-    long = replace(IMPROVED, kernel="application/" + "a_very_long_kernel_name_" * 4)
+    long = replace(IMPROVED, kernel="demo/" + "a_very_long_kernel_name_" * 4)
     text = report.table([PLAIN, IMPROVED, long], width)
     assert max(len(line) for line in text.splitlines()) <= width
     assert "no gain" in " ".join(text.split())
 
 
 def test_the_table_names_both_gains_and_starts_with_the_largest() -> None:
-    lines = report.table([PLAIN, IMPROVED], 140).splitlines()
-    assert lines[2].split()[0] == "demo/k"
+    lines = report.table([PLAIN, IMPROVED], 80).splitlines()
+    assert lines[2].split()[0] == "k"
     assert "1.25x (1.24 to 1.26)" in lines[2]
     assert "1.75x (1.73 to 1.77)" in lines[2]
+
+
+def test_the_table_tells_applications_apart() -> None:
+    text = report.table([IMPROVED, replace(IMPROVED, kernel="second/k", status="failed", arms=())])
+    assert "demo/k" in text
+    assert "second/k" in text
+    assert "failed" in text
 
 
 def test_every_decision_has_its_words() -> None:
