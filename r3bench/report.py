@@ -231,9 +231,8 @@ def markdown(kernels: Sequence[KernelResult], application: str) -> str:
     parts += [
         "",
         "*Patch alone* is the changed source under the default compiler and the recorded launch; *with configuration* "
-        "is the promoted candidate: source change (where there is one), compiler configuration and block shape; a dash where that is "
-        "not another candidate. Each "
-        "stands against the baseline on the launch of the search, with its interval.",
+        "is the promoted candidate: source change (where there is one), compiler configuration and block shape; a dash "
+        "stands where there was no such candidate. Each was compared with the baseline on the launch of the search.",
     ]
     for result in ordered:
         parts += ["", *_section(result, application)]
