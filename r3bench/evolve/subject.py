@@ -1,0 +1,80 @@
+"""What a rewriting rule works on, and how it is applied again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from r3bench.evolve.declared import Declared, declared
+from r3bench.evolve.facts import Facts
+from r3bench.evolve.motion import Rewrite
+from r3bench.syntax import Function, Node, find_kernel, functions, text_of, walk
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What a rule works on. ``disjoint`` says that the recorded pointer arguments never overlap; ``context`` holds the
+    other files of the translation unit, read for their declarations only."""
+
+    text: str
+    kernel: str
+    disjoint: bool = False
+    context: tuple[str, ...] = ()
+
+    def known(self) -> Declared:
+        return declared(*self.context, self.text)
+
+    def function(self, name: str = "") -> Function:
+        """The kernel, or a device function of this text by name."""
+        if not name:
+            return find_kernel(self.text, self.kernel)
+        return next(f for f in functions(self.text) if f.name == name and not f.kernel)
+
+    def facts(self, name: str = "") -> Facts:
+        """What is known of the kernel, or of a device function: there nothing says where its pointers lead."""
+        return Facts(self.function(name), self.known(), self.disjoint and not name)
+
+    def reachable(self) -> list[str]:
+        """The device functions of this text that the kernel calls, directly or not."""
+        own = {f.name: f for f in functions(self.text) if not f.kernel}
+        found, pending = list[str](), [self.function()]
+        while pending:
+            called = [text_of(n) for n in walk(pending.pop().body) if n.type == "identifier"]
+            new = [name for name in dict.fromkeys(called) if name in own and name not in found]
+            found += new
+            pending += [own[name] for name in new]
+        return found
+
+    def edited(self, text: str) -> Subject:
+        return Subject(text=text, kernel=self.kernel, disjoint=self.disjoint, context=self.context)
+
+
+def repeat(subject: Subject, once: Callable[[Facts, Rewrite], bool], *, where: str = "", rounds: int = 12) -> str:
+    """Apply a rewrite to the kernel, then to the device functions it calls, until it finds nothing more.
+
+    Each round reads the text anew; functions without the text ``where`` are not looked at.
+    """
+    for name in ("", *subject.reachable()):
+        for _ in range(rounds):
+            function = subject.function(name)
+            if where not in text_of(function.node):
+                break
+            facts = subject.facts(name)
+            rewrite = Rewrite(facts, subject.text)
+            if not facts.movable or not once(facts, rewrite):
+                break
+            subject = subject.edited(rewrite.result())
+    return subject.text
+
+
+def side(node: Node, name: str) -> Node:
+    """A part of a node that is always there."""
+    child = node.child_by_field_name(name)
+    assert child is not None
+    return child
+
+
+def is_field(above: Node, node: Node, name: str) -> bool:
+    """Whether a node is this part of the one above it."""
+    child = above.child_by_field_name(name)
+    return child is not None and child.id == node.id
