@@ -75,7 +75,11 @@ static struct {
 } job;
 
 static struct signal_word generation __attribute__((aligned(128)));
-static struct signal_word unfinished __attribute__((aligned(128)));
+
+/* How many helper threads are in the launch, and CLOSED once no more may come: a helper that the system did not run in
+   time is not waited for, so that a busy machine delays a launch no more than it delays the threads that work on it. */
+#define CLOSED (1u << 31)
+static struct signal_word inside __attribute__((aligned(128))) = {CLOSED, 0};
 
 static void fail(u32 status, const u32 *block) {
   u32 none = 0;
@@ -106,14 +110,22 @@ static void run_blocks(u32 thread) {
   }
 }
 
+static u32 enter(void) {
+  u32 now = inside.value;
+  while (!(now & CLOSED))
+    if (__atomic_compare_exchange_n((u32 *)&inside.value, &now, now + 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) return 1;
+  return 0;
+}
+
 /* A helper thread's whole life. */
 void r3_serve(u32 thread) {
   u32 seen = 0;
   for (;;) {
     await_change(&generation, seen);
     seen = generation.value;
+    if (!enter()) continue;
     run_blocks(thread);
-    if (--unfinished.value == 0) wake_all(&unfinished);
+    if (--inside.value == CLOSED) wake_all(&inside);
   }
 }
 
@@ -121,12 +133,13 @@ static void run_launch(u32 threads) {
   if (job.blocks == 1) threads = 1;
   job.next = 0;
   if (threads > 1) {
-    unfinished.value = threads - 1;
+    inside.value = 0;
     generation.value++;
     wake_all(&generation);
   }
   run_blocks(0);
-  for (u32 left; threads > 1 && (left = unfinished.value);) await_change(&unfinished, left);
+  if (threads == 1) return;
+  for (u32 left = inside.value |= CLOSED; left != CLOSED; left = inside.value) await_change(&inside, left);
 }
 
 /* One launch on each binding in turn; stops at the first that fails. */
