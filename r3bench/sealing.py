@@ -169,7 +169,7 @@ def _allow_beneath(ruleset: int, path: Path, rights: int) -> None:
 _SECCOMP_SET_MODE_FILTER, _SECCOMP_GET_ACTION_AVAIL = 1, 2
 _ALL_THREADS, _SPEC_ALLOW = 1, 4
 _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
-_EPERM, _EACCES = 1, 13
+_EPERM = 1
 # AUDIT_ARCH_*, and the column of _CALLS.
 _MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 _X32_BIT = 0x40000000
@@ -188,10 +188,6 @@ _CALLS = {
     "gettid": (186, 178), "futex": (202, 98), "sched_getaffinity": (204, 123), "restart_syscall": (219, 128),
     "clock_gettime": (228, 113), "exit_group": (231, 94), "tgkill": (234, 131), "getrandom": (318, 278),
     "clock_nanosleep": (230, 115), "seccomp": (317, 277),
-    # Naming files.
-    "open": (2, -1), "stat": (4, -1), "lstat": (6, -1), "access": (21, -1), "getcwd": (79, 17), "readlink": (89, -1),
-    "openat": (257, 56), "newfstatat": (262, 79), "readlinkat": (267, 78), "faccessat": (269, 48), "statx": (332, 291),
-    "openat2": (437, 437), "faccessat2": (439, 439),
     # Reaching out.
     "socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201),
     "accept": (43, 202), "accept4": (288, 242), "ptrace": (101, 117), "process_vm_readv": (310, 270),
@@ -211,8 +207,6 @@ _CALLS = {
 }
 # fmt: on
 
-NAMING_FILES = ("open", "stat", "lstat", "access", "getcwd", "readlink", "openat", "newfstatat", "readlinkat",
-                "faccessat", "statx", "openat2", "faccessat2")  # fmt: skip
 _names = list(_CALLS)
 REACHING_OUT = tuple(_names[_names.index("socket") :])
 # What an allocator, Python's interpreter lock, a clock and an orderly end need; none reaches beyond the process.
@@ -281,16 +275,16 @@ def _install(program: Sequence[Instruction], flags: int) -> None:
     _applied(-1 if result else 0, "the seccomp filter")
 
 
-def allow_only(calls: Iterable[Call | str], *, deny: Iterable[str] = ()) -> bool:
-    """From now on any other system call ends the process with SIGSYS, in all its threads; False without seccomp.
+def allow_only(calls: Iterable[Call | str], *, deny: Iterable[str] = (), fatal: bool = True) -> bool:
+    """From now on any other system call ends the process, in all its threads, with SIGSYS; False without seccomp.
 
-    Calls in ``deny`` fail with EACCES instead.
+    Calls in ``deny``, or all others if that is not to be ``fatal``, fail with EPERM instead.
     """
     if not has_seccomp():
         return False
     rules = [(Call(call) if isinstance(call, str) else call, _ALLOW) for call in calls]
-    rules += [(Call(name), _ERRNO | _EACCES) for name in deny]
-    _install(_program(rules, _KILL_PROCESS), _ALL_THREADS)
+    rules += [(Call(name), _ERRNO | _EPERM) for name in deny]
+    _install(_program(rules, _KILL_PROCESS if fatal else _ERRNO | _EPERM), _ALL_THREADS)
     return True
 
 

@@ -131,7 +131,7 @@ class Compiler:
                     arch=_frontend_arch(request.target),
                     timeout_s=self._timeout_s,
                 )
-                entry = self._ask(job, (), request.target.device)
+                entry = self._ask(job, ())
                 self._cache.put(key, entry)
         return entry[1].decode(), time.perf_counter() - start
 
@@ -152,7 +152,7 @@ class Compiler:
             return bool(found)
 
         options = tuple(sorted(request.configuration.options))
-        header, image = self._ask(job, options, request.target.device, known)
+        header, image = self._ask(job, options, known)
         if found:
             code, image = found[-1]
             return header | code, image
@@ -168,12 +168,10 @@ class Compiler:
 
     # -- workers ----------------------------------------------------------------------------------------------------
 
-    def _ask(
-        self, job: FrontendJob | Job, options: Options, device: str, known: Callable[[str], bool] = lambda _: False
-    ) -> Entry:
-        """An answer of some worker with these LLVM options; BuildError where it holds an error."""
+    def _ask(self, job: FrontendJob | Job, options: Options, known: Callable[[str], bool] = lambda _: False) -> Entry:
+        """An answer of some worker for such jobs, with these LLVM options; BuildError where it holds an error."""
         while True:
-            worker = self._take(options, device)
+            worker = self._take(options, job.role)
             with suppress(WorkerLost):
                 header, blob = worker.ask(pickle.dumps(job), what=job.what, timeout_s=self._timeout_s, known=known)
                 break
@@ -182,15 +180,15 @@ class Compiler:
             raise _error(header)
         return header, blob
 
-    def _take(self, options: Options, device: str) -> Worker:
+    def _take(self, options: Options, role: str) -> Worker:
         with self._lock:
             for worker in reversed(self._idle):
-                if worker.options == options:
+                if worker.kind == (options, role):
                     self._idle.remove(worker)
                     return worker
             if not self._server.alive():
                 self._replace_server()
-        return self._server.fork(options, device, self._memory_bytes)
+        return self._server.fork(options, role, self._memory_bytes)
 
     def _replace_server(self) -> None:
         while self._idle:

@@ -22,6 +22,11 @@ class FrontendJob:
     def what(self) -> str:
         return f"compiling {self.main}"
 
+    @property
+    def role(self) -> str:
+        """Which workers do it: each kind is allowed something else."""
+        return "frontend"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -38,3 +43,7 @@ class Job:
     @property
     def what(self) -> str:
         return f"optimizing {self.symbol}"
+
+    @property
+    def role(self) -> str:
+        return self.target.device

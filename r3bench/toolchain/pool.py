@@ -57,17 +57,17 @@ class Server:
                 self._hello = {key: str(value) for key, value in self._reply().items()}
             return self._hello
 
-    def fork(self, options: Options, device: str, memory_bytes: int) -> Worker:
-        """A fresh worker with these LLVM options and what builds for ``device`` need."""
+    def fork(self, options: Options, role: str, memory_bytes: int) -> Worker:
+        """A fresh worker with these LLVM options, for jobs of this role and no others."""
         self.hello()
         ours, theirs = socket.socketpair()
         log = os.memfd_create("r3bench-compile-worker")
-        request = json.dumps({"options": options, "device": device, "memory_bytes": memory_bytes}).encode()
+        request = json.dumps({"options": options, "role": role, "memory_bytes": memory_bytes}).encode()
         with self._lock:
             socket.send_fds(self._control, [request], [theirs.fileno(), log])
             pid = int(self._reply()["pid"])
         theirs.close()
-        return Worker(self, pid, ours, log, options)
+        return Worker(self, pid, ours, log, (options, role))
 
     def alive(self) -> bool:
         return self._process.poll() is None
@@ -103,11 +103,11 @@ class Server:
 
 
 class Worker:
-    """One worker process, for one option set; not shared between threads while it works."""
+    """One worker process, for one ``kind``: LLVM options and role. Not shared between threads while it works."""
 
-    def __init__(self, server: Server, pid: int, channel: socket.socket, log: int, options: Options) -> None:
+    def __init__(self, server: Server, pid: int, channel: socket.socket, log: int, kind: tuple[Options, str]) -> None:
         self._server, self._pid, self._channel, self._log = server, pid, channel, log
-        self.options = options
+        self.kind = kind
         self._has_answered = False
 
     def ask(

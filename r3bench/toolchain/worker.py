@@ -9,9 +9,9 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+import mmap
 import os
 import pickle
-import resource
 import select
 import signal
 import socket
@@ -23,7 +23,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 import r3bench
-from r3bench import frontend
+from r3bench import frontend, sealing
 from r3bench.errors import BuildError
 from r3bench.model import Configuration, LaunchConfig, Target, content_id, plain
 from r3bench.space import UnitFacts
@@ -31,14 +31,18 @@ from r3bench.toolchain import assembler, build, codegen, libdevice, wire
 from r3bench.toolchain.job import FrontendJob, Job
 
 _PR_SET_PDEATHSIG = 1
+_MOST_WORDS = 1 << 24  # bytes that a worker may say before it dies
 _SMALL = """
 target triple = "nvptx64-nvidia-cuda"
 define ptx_kernel void @small(ptr %to) {
   %thread = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
   %at = getelementptr float, ptr %to, i32 %thread
   store float 1.0, ptr %at
+  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)
+  store float 2.0, ptr %at
   ret void
 }
+declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)
 declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
 """
 _SOURCES = ("model.py", "space", "frontend.py", "frontend", "prelude", "lowering.py", "lowering", "toolchain")
@@ -68,7 +72,7 @@ def _initialize() -> None:
 
 
 def _warm_up() -> None:
-    """Build something small, so that what a process does once is not done again in every worker."""
+    """Build something small, so that what a process does once, reading files above all, no worker has to do."""
     facts = UnitFacts(launch=LaunchConfig(grid=(1, 1, 1), block=(32, 1, 1)), parameters=())
     target = Target(device="cpu", arch=codegen.host_cpu())
     job = Job(ir=_SMALL, symbol="small", target=target, configuration=Configuration(), facts=facts, ptx_version=83)
@@ -104,12 +108,12 @@ def _serve(control: socket.socket, workers: set[int]) -> bool:
         workers.discard(request["reap"])
         control.send(json.dumps({"status": os.waitpid(request["reap"], 0)[1]}).encode())
         return True
-    if request["device"] == "cuda":
+    if request["role"] == "cuda":
         libdevice.preload()
     pid = os.fork()
     if pid == 0:
         control.close()
-        _become_worker(fds[0], fds[1], request["options"], request["memory_bytes"])
+        _become_worker(fds[0], fds[1], request["options"], request["role"], request["memory_bytes"])
     os.setpgid(pid, pid)
     workers.add(pid)
     for fd in fds:
@@ -131,23 +135,51 @@ _channels: list[socket.socket] = []
 # -- in the worker --------------------------------------------------------------------------------------------------
 
 
-def _become_worker(channel_fd: int, log_fd: int, options: Sequence[Sequence[str]], memory_bytes: int) -> NoReturn:
+def _become_worker(
+    channel_fd: int, log_fd: int, options: Sequence[Sequence[str]], role: str, memory_bytes: int
+) -> NoReturn:
     """Limit this process, set its LLVM options for life, and answer requests until the channel closes."""
     os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     os.dup2(log_fd, 1)
     os.dup2(log_fd, 2)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    sealing.limit(core=0, **{"as": memory_bytes})
+    sealing.first_to_end()
     for name, value in options:
         llvm.set_option("r3bench", f"-{name}={value}")
     channel = socket.socket(fileno=channel_fd)
     _channels.append(channel)
+    _seal(channel, role)
     try:
         while True:
             _answer(channel)
     except (EOFError, ConnectionError):
         os._exit(0)
+
+
+def _seal(channel: socket.socket, role: str) -> None:
+    """Leave the process what its jobs need: LLVM reads IR that nobody has vetted.
+
+    The front end starts clang, which is sealed more narrowly where it is started; builds for CUDA start ptxas.
+    """
+    if role == "cuda":
+        sealing.refuse(sealing.REACHING_OUT)
+    elif role == "cpu":
+        ours, no_code = ((0, channel.fileno()),), (2, mmap.PROT_EXEC)
+        sealing.restrict_files()
+        sealing.limit(fsize=_MOST_WORDS, nofile=0, nproc=0)
+        sealing.allow_only(
+            [
+                *(sealing.Call(name, ours) for name in ("recvfrom", "sendto")),
+                *(sealing.Call(name, ((0, log),)) for name in ("write", "writev") for log in (1, 2)),
+                *sealing.MEMORY_AND_TIME,
+                sealing.Call("mmap", without=(no_code, (3, mmap.MAP_SHARED))),
+                sealing.Call("mprotect", without=(no_code,)),
+                "mremap",
+                sealing.Call("tgkill", ((0, os.getpid()),)),
+            ],
+            fatal=False,
+        )
 
 
 def _answer(channel: socket.socket) -> None:
