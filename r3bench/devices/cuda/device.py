@@ -16,7 +16,7 @@ from r3bench.compare import Buffer as Compared
 from r3bench.compare import Found, Tolerance, buffers, difference_found, differences, tolerance_of, verdict_of
 from r3bench.devices import Bytes, Kernel, Memory
 from r3bench.devices.cuda import nvml
-from r3bench.devices.cuda.memory import Contents, CudaMemory, Recorded, open_shared, rule, wired
+from r3bench.devices.cuda.memory import Contents, CudaMemory, Recorded, open_shared, wired
 from r3bench.devices.cuda.outcome import failure
 from r3bench.devices.cuda.process import Worker, WorkerDied
 from r3bench.devices.cuda.survey import default_index
@@ -92,6 +92,9 @@ class CudaDevice:
 
         The first copy of a unit lies where it was recorded, as long as nothing else does; others are relocated.
         """
+        needed, most = sum(buffer.nbytes for buffer in buffers(unit)), int(self.hello["memory_bytes"])
+        if 2 * needed > most:  # its recorded contents are there, too
+            raise LaunchError(f"out of memory: unit {unit.index} needs {2 * needed} bytes, and the GPU has {most}")
         memory = CudaMemory(self._recorded_as(unit, before))
         memory.recorded.copies += 1
         self._memories[memory] = None
@@ -160,7 +163,7 @@ class CudaDevice:
         if changed is not None:
             self._provide_contents(worker, changed)
             numbers |= {buffer.name: changed.number for buffer in changed.buffers}
-        rules = [rule(held.unit, each, expected[each.name], numbers[each.name], overrides) for each in wanted]
+        rules = [held.recorded.rule(each, expected[each.name], numbers[each.name], overrides) for each in wanted]
         message = {"op": "compare", "memory": held.number, "rules": rules, "restore": self._stale([held])}
         rows = self._ask(worker, message, "comparing")["rows"]
         held.stale = False

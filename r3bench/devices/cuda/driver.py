@@ -34,9 +34,9 @@ def try_call(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
 
 def attribute(name: str, device: Any) -> int:
     """A number about a device, by the end of its CU_DEVICE_ATTRIBUTE_ name."""
-    return int(call(cuda.cuDeviceGetAttribute, cuda.CUdevice_attribute[f"CU_DEVICE_ATTRIBUTE_{name}"], device))
+    return int(call(cuda.cuDeviceGetAttribute, getattr(cuda.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), device))
 
 
 def function_attribute(name: str, function: Any) -> int:
     """A number about a loaded kernel, by the end of its CU_FUNC_ATTRIBUTE_ name."""
-    return int(call(cuda.cuFuncGetAttribute, cuda.CUfunction_attribute[f"CU_FUNC_ATTRIBUTE_{name}"], function))
+    return int(call(cuda.cuFuncGetAttribute, getattr(cuda.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}"), function))

@@ -265,10 +265,10 @@ def _parameters(function: Any) -> Iterator[tuple[int, int]]:
 
 
 def _allow(kernel: Loaded, attribute: str, value: int) -> None:
-    call(cuda.cuFuncSetAttribute, kernel.function, cuda.CUfunction_attribute[attribute], value)
+    call(cuda.cuFuncSetAttribute, kernel.function, getattr(cuda.CUfunction_attribute, attribute), value)
 
 
 def _launch_attribute(name: str) -> Any:
     made = cuda.CUlaunchAttribute()
-    made.id = cuda.CUlaunchAttributeID[f"CU_LAUNCH_ATTRIBUTE_{name}"]
+    made.id = getattr(cuda.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{name}")
     return made

@@ -71,6 +71,7 @@ class Recorded:
         self.shared = not any(given.flags.writeable for given in self._given.values())
         self.copies = 0
         self._expected: dict[tuple[int, ...], Contents] = {}
+        self._least: dict[tuple[int, str, Tolerance], float] = {}
 
     def expected(self, given: Mapping[str, Bytes]) -> tuple[Contents | None, bool]:
         """What of these is not what was there before, as contents; and whether they are kept for the next time."""
@@ -84,6 +85,24 @@ class Recorded:
         if key not in self._expected:
             self._expected[key] = Contents(differing, arrays, [given[b.name] for b in differing])
         return self._expected[key], True
+
+    def least(self, name: str, given: Bytes, dtype: str, tolerance: Tolerance) -> float:
+        """See :func:`r3bench.compare.largest_limit`; found once for contents that are kept."""
+        if given.flags.writeable:
+            return largest_limit(given, dtype, tolerance)
+        key = (id(given), name, tolerance)
+        if key not in self._least:
+            self._least[key] = largest_limit(given, dtype, tolerance)
+        return self._least[key]
+
+    def rule(self, held: Compared, given: Bytes, contents: int, overrides: Mapping[str, Tolerance]) -> tuple[Any, ...]:
+        """How the worker is to compare one buffer: see :meth:`r3bench.devices.cuda.units.Units.compare`."""
+        tolerance = tolerance_of(self.unit, held, overrides)
+        dtype, item, tolerant = element_type(held, tolerance)
+        if not tolerant:
+            return (held.name, contents, TYPES[dtype], item, 0, 0.0, 0.0, 0.0, 0.0)
+        least = self.least(held.name, given, dtype, tolerance)
+        return (held.name, contents, TYPES[dtype], item, 1, tolerance.atol, tolerance.rtol, least, tolerance.ulp)
 
     def all_contents(self) -> Iterable[Contents]:
         return (self.before, *self._expected.values())
@@ -134,17 +153,6 @@ class CudaMemory:
         """Bytes read back from a buffer, with pointers as the application saw them."""
         pointers = self._pointers.get(name)
         return data if pointers is None else pointers.as_recorded(data, self.unit, self.addresses.__getitem__)
-
-
-def rule(
-    unit: ReplayUnit, held: Compared, expected: Bytes, contents: int, overrides: Mapping[str, Tolerance]
-) -> tuple[Any, ...]:
-    """How the worker is to compare one buffer: see :meth:`r3bench.devices.cuda.units.Units.compare`."""
-    tolerance = tolerance_of(unit, held, overrides)
-    dtype, item, tolerant = element_type(held, tolerance)
-    least = largest_limit(expected, dtype, tolerance) if tolerant else 0.0
-    limits = (tolerance.atol, tolerance.rtol, least, tolerance.ulp) if tolerant else (0.0, 0.0, 0.0, 0.0)
-    return (held.name, contents, TYPES[dtype], item, int(tolerant), *limits)
 
 
 def wired(buffer: Buffer) -> tuple[str, int | None, int, int]:

@@ -96,6 +96,7 @@ class Space:
         place = self._mapped.pop(start)
         self._open.discard(start)
         self._always.discard(start)
+        call(cuda.cuCtxSynchronize)
         call(cuda.cuMemUnmap, start, place.nbytes)
         if self._arena.start <= start < self._arena.end:
             self._free[place.nbytes].append(start)
@@ -111,9 +112,11 @@ class Space:
         self._open |= closed
 
     def only(self, starts: Iterable[int]) -> None:
-        """Give access to these ranges, and take it from all others."""
+        """Give access to these ranges, and take it from all others, once nothing runs that may still use them."""
         wanted = set(starts) | self._always
-        self._set(self._open - wanted, False)
+        if closed := self._open - wanted:
+            call(cuda.cuCtxSynchronize)
+            self._set(closed, False)
         self._open &= wanted
         self.open(wanted)
 

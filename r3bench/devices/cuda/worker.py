@@ -46,7 +46,8 @@ class Worker:
             raise CudaError(100, "CUDA sees no GPU", "cuDeviceGetCount")
         self.device = call(cuda.cuDeviceGet, index % count)
         call(cuda.cuCtxSetCurrent, call(cuda.cuDevicePrimaryCtxRetain, self.device))
-        stream = call(cuda.cuStreamCreate, int(cuda.CUstream_flags.CU_STREAM_NON_BLOCKING))
+        # A stream that the driver's own copies wait for: rows are read and tables written between our kernels.
+        stream = call(cuda.cuStreamCreate, int(cuda.CUstream_flags.CU_STREAM_DEFAULT))
         self.space = Space(int(self.device))
         self.service = Service(stream, attribute("MULTIPROCESSOR_COUNT", self.device))
         self.units = Units(self.space, self.service)

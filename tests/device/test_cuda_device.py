@@ -1,0 +1,211 @@
+"""What only the CUDA device does: errors of the GPU by their class, redzones, relocation, registers, clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pytest
+from run_kernel import Runner
+
+from r3bench.devices import Device, open_device
+from r3bench.errors import DeviceFault, LaunchError
+from r3bench.model import Binary, Configuration, LaunchConfig, Status
+from r3bench.remix import BuildRequest, UnitFacts
+from r3bench.testing.contract import Case, case, linked, run, same
+from r3bench.toolchain import Compiler
+
+pytestmark = pytest.mark.gpu
+
+TEXT = (Path(__file__).parent / "cuda_device.cu").read_text(encoding="utf-8")
+
+Build = Callable[..., Binary]
+
+
+@pytest.fixture(scope="module")
+def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compiler]:
+    with Compiler(cache=tmp_path_factory.mktemp("cache")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[Device]:
+    opened = open_device("cuda")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def build(compiler: Compiler, device: Device) -> Build:
+    def built(symbol: str, **configuration: Any) -> Binary:
+        request = BuildRequest(
+            files=(("k.cu", TEXT),),
+            main="k.cu",
+            flags=(),
+            symbol=symbol,
+            target=device.target,
+            configuration=Configuration(**configuration),
+            facts=UnitFacts(launch=LaunchConfig(grid=(1, 1, 1), block=(1, 1, 1)), parameters=()),
+        )
+        return compiler.submit(request).result(60).binary
+
+    return built
+
+
+def lone(n: int = 4) -> Case:
+    return case({"x": np.ones(n)}, ["x"], block=(1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "says"),
+    [
+        ("misaligned", "MISALIGNED"),
+        ("asserting", "ASSERT"),
+        ("trapping", "ILLEGAL_INSTRUCTION|LAUNCH_FAILED"),
+        ("stray", "ILLEGAL_ADDRESS"),
+        ("through_null", "ILLEGAL_ADDRESS"),
+    ],
+)
+def test_a_fault_says_what_it_was_and_the_next_candidate_is_answered(
+    device: Device, build: Build, kernel: str, says: str
+) -> None:
+    one, bad, good = lone(), build(kernel), build("doubled")
+    begin = perf_counter()
+    with pytest.raises(DeviceFault, match=says):
+        run(device, bad, one)
+    same(device.download(run(device, good, one)), one.expect(x=np.array([2.0, 1, 1, 1])))
+    assert perf_counter() - begin < 4
+
+
+def test_writing_beside_a_buffer_is_found(device: Device, build: Build) -> None:
+    with pytest.raises(DeviceFault, match=r"8 bytes past the end of buffer x \(32 bytes\)"):
+        run(device, build("past_the_end"), lone())
+    both = case({"first": np.ones(4), "x": np.ones(4)}, ["x"], block=(1, 1, 1))
+    with pytest.raises(DeviceFault, match="16 bytes before the start of buffer x"):
+        run(device, build("before_the_start"), both)
+
+
+def test_more_memory_than_there_is(device: Device) -> None:
+    huge = case({"x": np.ones(1)}, ["x"])
+    whole = huge.unit.allocations[0]
+    with pytest.raises(LaunchError, match="out of memory"):
+        device.allocate(
+            type(huge.unit)(
+                index=0,
+                launch=huge.unit.launch,
+                arguments=huge.unit.arguments,
+                pointers=huge.unit.pointers,
+                allocations=(type(whole)(name="x", address=whole.address, nbytes=1 << 40),),
+            ),
+            {"x": np.broadcast_to(np.uint8(0), (1 << 40,))},
+        )
+
+
+@pytest.mark.parametrize(
+    ("launch", "says"),
+    [
+        (LaunchConfig(grid=(1, 1, 1), block=(1, 1, 1), shared_bytes=300 << 10), "refused"),
+        (LaunchConfig(grid=(1, 70000, 1), block=(1, 1, 1)), "refused"),
+        (LaunchConfig(grid=(100000, 1, 1), block=(1024, 1, 1), cooperative=True), "refused"),
+        (LaunchConfig(grid=(3, 1, 1), block=(1, 1, 1), cluster=(2, 1, 1)), "refused"),
+    ],
+)
+def test_what_the_gpu_cannot_do_is_refused(device: Device, build: Build, launch: LaunchConfig, says: str) -> None:
+    one = lone()
+    memory = device.allocate(one.unit, one.before)
+    kernel = device.load(build("doubled"))
+    with pytest.raises(LaunchError, match=says):
+        device.launch(kernel, memory, launch)
+    with pytest.raises(LaunchError, match=says):
+        device.window(kernel, [memory], launch)
+    device.launch(kernel, memory, one.unit.launch)
+    same(device.download(memory), one.expect(x=np.array([2.0, 1, 1, 1])))
+    device.release(memory)
+
+
+def test_arguments_of_another_size_are_refused(device: Device, build: Build) -> None:
+    two = case({"x": np.ones(4)}, ["x", np.int32(3)], block=(1, 1, 1))
+    with pytest.raises(LaunchError, match="takes 8 bytes of arguments, but the unit has 12"):
+        run(device, build("doubled"), two)
+
+
+def test_code_that_is_no_code_is_refused(device: Device, build: Build) -> None:
+    made = build("doubled")
+    broken = Binary(target=made.target, symbol="doubled", image=b"\x7fELF nothing", format="cubin")
+    with pytest.raises(LaunchError, match="refused"):
+        device.load(broken)
+    with pytest.raises(LaunchError, match="refused"):
+        device.load(Binary(target=made.target, symbol="missing", image=made.image, format=made.format))
+
+
+def test_much_dynamic_shared_memory(device: Device, build: Build) -> None:
+    nbytes = 200 << 10
+    one = case({"x": np.zeros(1)}, ["x", np.int32(nbytes // 8)], block=(32, 1, 1), shared_bytes=nbytes)
+    assert device.download(run(device, build("shared_sum"), one))["x"].view(np.float64)[0] == nbytes // 8
+
+
+def test_shared_memory_is_poisoned(device: Device, build: Build) -> None:
+    one = case({"x": np.zeros(1)}, ["x"], block=(1, 1, 1), shared_bytes=64)
+    assert np.isnan(device.download(run(device, build("shared_unwritten"), one))["x"].view(np.float64)[0])
+
+
+def test_clusters_share_memory(device: Device, build: Build) -> None:
+    one = case({"x": np.zeros(8, np.int32)}, ["x"], grid=(8, 1, 1), block=(32, 1, 1))
+    launch = LaunchConfig(grid=(8, 1, 1), block=(32, 1, 1), cluster=(4, 1, 1))
+    memory = device.allocate(one.unit, one.before)
+    device.launch(device.load(build("cluster_rank")), memory, launch)
+    assert device.download(memory)["x"].view(np.int32).tolist() == [0, 1, 2, 3] * 2
+
+
+def test_a_cooperative_launch(device: Device, build: Build) -> None:
+    one = lone()
+    memory = device.allocate(one.unit, one.before)
+    launch = LaunchConfig(grid=(4, 1, 1), block=(32, 1, 1), cooperative=True)
+    device.window(device.load(build("doubled")), [memory], launch)
+    assert device.download(memory)["x"].view(np.float64)[0] in (2.0, 4.0, 8.0, 16.0)
+
+
+def test_registers_and_spills_are_read_back(device: Device, build: Build) -> None:
+    wide, narrow = (device.load(build("many_registers", max_registers=cap)) for cap in (None, 24))
+    facts = [dict(kernel.binary.facts) for kernel in (wide, narrow)]
+    assert facts[0]["registers"] > 24 >= facts[1]["registers"]
+    assert facts[1]["local_bytes"] > 0
+
+
+def test_relocated_copies_compare_as_recorded(device: Device, build: Build) -> None:
+    link = linked()
+    data = np.arange(1.0, 9.0)
+    data[2:] *= 3
+    kernel = device.load(build("follow"))
+    memories = [device.allocate(link.unit, link.before) for _ in range(3)]
+    device.window(kernel, memories, link.unit.launch)
+    for memory in memories:
+        assert device.compare(memory, link.expect(data=data)).status is Status.MATCH
+    device.download(memories[1])
+    for memory in memories:
+        device.release(memory)
+
+
+def test_variables_start_from_the_recorded_value_in_every_launch_of_a_window(device: Device, build: Build) -> None:
+    kept = {"counter": np.array([5], np.int32), "table": np.array([0.5, 1.5, 2.5, 3.5])}
+    count = case({"out": np.zeros(1)}, ["out"], globals=kept)
+    memories = [device.allocate(count.unit, count.before) for _ in range(4)]
+    device.window(device.load(build("count")), memories, count.unit.launch)
+    expected = count.expect(out=np.array([6 * 2.5]), counter=np.array([6], np.int32))
+    for memory in memories:
+        same(device.download(memory), expected)
+
+
+def test_conditions_name_gpu_clock_and_floor(device: Device) -> None:
+    found = device.conditions()
+    assert {"driver", "clock_mhz", "throttle", "temperature_c", "launch_floor_ns"} <= found.keys()
+    assert "GPU-" in device.name
+    assert 100 < float(found["launch_floor_ns"]) < 5000
+
+
+def test_a_runner_works_on_it_too(compiler: Compiler, device: Device) -> None:
+    x = np.arange(4.0)
+    assert Runner(compiler, device, TEXT)("doubled", (1,), (1,), x)[0].tolist() == [0.0, 1.0, 2.0, 3.0]

@@ -1,0 +1,69 @@
+"""Replay on the CUDA device: miniweather's captures, recorded on a CPU, and verdicts on candidates of every kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernels.miniweather.driver import TOP
+from r3bench import store
+from r3bench.model import Configuration, Specialization, Status, Variant
+from r3bench.server import ReplayServer
+from r3bench.stats import Decision
+
+pytestmark = pytest.mark.gpu
+
+CAPTURES = sorted((TOP / "captures" / "miniweather").glob("*.zarr"))
+UNITS = [(path, index) for path in CAPTURES for index in range(3)]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplayServer]:
+    with ReplayServer("cuda", timeout_s=2.0, cache=tmp_path_factory.mktemp("cache")) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(("path", "index"), UNITS, ids=lambda value: getattr(value, "stem", value))
+def test_units_recorded_on_a_cpu_match(server: ReplayServer, path: Path, index: int) -> None:
+    found = server.submit(store.open_capture(path), Variant(), index, "none").result(60)
+    assert found.verdict.status is Status.MATCH, found.verdict.detail
+    assert dict(found.facts)["registers"] > 0
+
+
+def capture_of(kernel: str) -> tuple[Path, str]:
+    path = next(path for path in CAPTURES if path.stem == kernel)
+    return path, store.sources(store.open_capture(path))["kernels.cu"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "status"),
+    [
+        ("result[", "result[1 + ", Status.MISMATCH),
+        ("result[", "result[1ll << 40 | ", Status.FAULT),
+        ("result[", "while (dt > 0) result[", Status.TIMEOUT),
+        ("result[", "__trap(); result[", Status.FAULT),
+        ("result[", "result[;", Status.BUILD_FAILED),
+    ],
+)
+def test_every_candidate_gets_its_verdict(server: ReplayServer, old: str, new: str, status: Status) -> None:
+    path, text = capture_of("update")
+    start = text.index("void update(")
+    changed = text[:start] + text[start:].replace(old, new, 1)
+    found = server.submit(store.open_capture(path), Variant(files=(("kernels.cu", changed),))).result(60)
+    assert found.verdict.status is status, found.verdict.detail
+    after = server.submit(store.open_capture(path), Variant()).result(60)
+    assert after.verdict.status is Status.MATCH, after.verdict.detail
+    assert after.measurement is not None
+    assert "launch_floor_ns" in dict(after.measurement.conditions)
+
+
+def test_a_configuration_is_compared_with_the_default(server: ReplayServer) -> None:
+    path, _ = capture_of("tendencies_x")
+    slow = Variant(configuration=Configuration(assembler=(("opt-level", "0"),)))
+    fast = Variant(configuration=Configuration(specialize=Specialization(block=True, noalias=True)))
+    capture = store.open_capture(path)
+    assert server.compare(capture, 0, Variant(), slow).result(120).decision is Decision.SLOWER
+    assert server.compare(capture, 0, Variant(), Variant()).result(120).decision is Decision.IDENTICAL
+    assert server.submit(capture, fast).result(60).verdict.status is Status.MATCH
