@@ -17,7 +17,7 @@ import pytest
 
 from r3bench.errors import BuildError, Unsupported
 from r3bench.model import Configuration, LaunchConfig, Parameter, Specialization, Target, facts_of
-from r3bench.toolchain import BuildRequest, Built, Compiler, UnitFacts, libdevice
+from r3bench.toolchain import BuildRequest, Built, Compiler, UnitFacts, assembler, libdevice
 
 CUDA = Target(device="cuda", arch="sm_90")
 
@@ -413,3 +413,22 @@ def test_a_cache_folder_that_cannot_be_written_costs_nothing_else(tmp_path: Path
     (tmp_path / "file").write_text("")
     with Compiler(1, cache=tmp_path / "file") as compiler:
         assert build(compiler).module
+
+
+@pytest.mark.skipif(assembler.find() is None, reason="there is no ptxas on this machine")
+def test_machine_code_is_made_where_ptxas_is(tmp_path: Path) -> None:
+    with Compiler(1, cache=tmp_path) as compiler:
+        built = build(compiler)
+        assert (built.binary.format, built.binary.image[:4]) == ("cubin", b"\x7fELF")
+        assert facts_of(built.binary.facts)["registers"] > 0
+        assert "assemble" in dict(built.stages)
+        quick = build(compiler, configuration=Configuration(assembler=(("opt-level", "0"),)))
+        assert quick.module == built.module
+        assert quick.binary.image != built.binary.image
+        with pytest.raises(BuildError, match="opt-level"):
+            build(compiler, configuration=Configuration(assembler=(("opt-level", "x"),)))
+
+
+def test_options_of_ptxas_need_ptxas(compiler: Compiler) -> None:
+    with pytest.raises(BuildError, match="CUDA_HOME"):
+        build(compiler, configuration=Configuration(assembler=(("opt-level", "0"),)))
