@@ -41,7 +41,7 @@ class Settings:
 
     trials: int = 10
     more: int = 10
-    seconds: float = 30.0
+    seconds: float = 20.0
     in_flight: int = 4
     contests: int = 3
     gate: float = 0.05

@@ -11,7 +11,7 @@ OPTIONS = (
     ("device", "auto", "NAME", "device to replay on: auto, cpu"),
     ("gate", "", "PERCENT", "fail timing[...] when the working tree is slower than recorded by more than this"),
     ("trials", "10", "N", "tuning trials for each source candidate of --r3-evolve"),
-    ("seconds", "30", "S", "time for the search of one kernel, before promotion"),
+    ("seconds", "20", "S", "time for the search of one kernel, before promotion"),
     ("seed", "0", "N", "seed of the search and of the order of timings"),
     ("timeout", "10", "S", "seconds after which a replayed kernel counts as hanging"),
     ("reports", "reports", "DIR", "folder that reports and patches are written to"),
