@@ -170,7 +170,7 @@ class _Search:
     def _baseline(self, stored: bool) -> tuple[Variant, str]:
         if not stored and not is_recorded(self.capture, self.texts):
             return Variant(files=tuple(sorted(self.texts.items()))), "working tree, default pipeline"
-        loads = self.capture.image_format is not None and self.evaluator.target.device != "cpu"
+        loads = image_loads(self.capture, self.evaluator.target)
         return Variant(), "recorded image" if loads else "recorded source, default pipeline"
 
     def _drop_equal_code(self) -> None:

@@ -66,7 +66,8 @@ def _settle(court: Court, finalist: Finalist, comparison: Comparison, recorded: 
     """Make a finalist that won its contest the winner, with or without its source change.
 
     A source change must not slow the kernel down under the default compiler, which is what the application's own build
-    gets of it. One that adds nothing to its configuration is dropped: the configuration is tried without it.
+    gets of it. One that changes no machine code there, or adds nothing to its configuration, is dropped: the
+    configuration is tried without it.
     """
     arms = [Arm(name=_arm(finalist), comparison=comparison)]
     if _arm(finalist) != "patch and configuration":
@@ -76,8 +77,8 @@ def _settle(court: Court, finalist: Finalist, comparison: Comparison, recorded: 
     if alone is None:
         return
     bare = replace(finalist, source=recorded, variant=replace(finalist.variant, files=recorded.files))
-    needed = alone.decision is Decision.FASTER or _beats(court, finalist, bare)
-    if needed:
+    idle = alone.decision is Decision.IDENTICAL
+    if alone.decision is Decision.FASTER or (not idle and _beats(court, finalist, bare)):
         found.winner, found.arms = finalist, [*arms, Arm(name="patch", comparison=alone)]
         return
     plain = _try(court, bare, found)
