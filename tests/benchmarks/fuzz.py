@@ -1,0 +1,65 @@
+"""Runs random kernels against the interpreter: ``python tests/benchmarks/fuzz.py --first 0 --count 10000 [--shrink]``.
+
+Prints each seed whose program fails, with the smallest program that still does where asked; ends with 1 if any did.
+Nothing is kept between runs: builds go to a folder that is removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.fuzz.generator import Generator
+from tests.fuzz.launches import Bench
+from tests.fuzz.program import Program
+from tests.fuzz.shrink import shrunk
+
+BATCH = 10
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no batch after so long")
+    parser.add_argument("--shrink", action="store_true")
+    asked = parser.parse_args()
+    begin, done, wrong = time.monotonic(), 0, 0
+    for first in range(asked.first, asked.first + asked.count, 50 * BATCH):
+        with tempfile.TemporaryDirectory() as cache:
+            bench = Bench(Path(cache))
+            try:
+                for base in range(first, min(first + 50 * BATCH, asked.first + asked.count), BATCH):
+                    if time.monotonic() - begin > asked.seconds:
+                        break
+                    count = min(BATCH, asked.first + asked.count - base)
+                    wrong += _batch(bench, range(base, base + count), asked.shrink)
+                    done += count
+            finally:
+                bench.close()
+        print(f"{done} programs, {wrong} wrong, {time.monotonic() - begin:.0f} s", flush=True)
+    return int(wrong > 0)
+
+
+def _batch(bench: Bench, seeds: range, shrink: bool) -> int:
+    programs = [Generator(seed).program() for seed in seeds]
+    wrong = list(bench.failures(programs))
+    for failure in wrong:
+        seed = next(seed for seed, each in zip(seeds, programs, strict=True) if each is failure.program)
+        print(f"seed {seed}: {failure.what}", flush=True)
+        if shrink:
+            print(shrunk(failure.program, lambda program: _fails(bench, program)).text(), flush=True)
+    return len(wrong)
+
+
+def _fails(bench: Bench, program: Program) -> bool:
+    return any(True for _ in bench.failures([program]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
