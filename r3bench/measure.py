@@ -17,7 +17,7 @@ from statistics import median
 
 from r3bench.devices import Bytes, Device, Kernel, Memory
 from r3bench.errors import CandidateFailure
-from r3bench.model import LaunchConfig, Measurement, ReplayUnit, Status, Verdict
+from r3bench.model import LaunchConfig, Measurement, ReplayUnit, Status, Target, Verdict
 from r3bench.stats import (
     Budget,
     Comparison,
@@ -38,6 +38,7 @@ class Procedure:
 
     Restoring a clone takes several times as long as a kernel of a few microseconds runs: for those, a window is shorter
     rather than mostly restoring. What starting it costs beyond the device's own correction then draws ratios towards 1.
+    A ring takes at least ``cold_bytes``, so that no launch finds its data in the cache.
     """
 
     window_ns: float = 300_000.0
@@ -46,10 +47,25 @@ class Procedure:
     warm_up_ns: float = 20_000_000.0
     ring_bytes: int = 1 << 28
     timeout_s: float = 10.0
+    cold_bytes: int = 0
 
 
 # Ranks candidates inside a search; nothing is claimed from it.
 RANKING = Procedure(windows=5, warm_up_ns=1_000_000.0)
+
+# A GPU restores a ring as fast as it runs on it, by its own clock; its second-level cache holds 50 to 60 MB.
+GPU = Procedure(window_ns=250_000.0, clones=1024, warm_up_ns=150_000_000.0, ring_bytes=1 << 33, cold_bytes=120_000_000)
+GPU_RANKING = replace(GPU, windows=5, warm_up_ns=1_000_000.0)
+
+# A kernel shorter than this on a GPU is mostly the launch.
+LAUNCH_BOUND_NS = 5_000.0
+
+
+def procedure_for(target: Target, *, ranking: bool = False, timeout_s: float = 10.0) -> Procedure:
+    """The numbers for a kind of device, for a claim or for a ranking."""
+    if target.device == "cpu":
+        return replace(RANKING if ranking else Procedure(), timeout_s=timeout_s)
+    return replace(GPU_RANKING if ranking else GPU, timeout_s=timeout_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +149,7 @@ def confirm(arm: Arm, ring: Ring, clones: int, check: Check) -> None:
 def fit(arms: Sequence[Arm], ring: Ring, procedure: Procedure) -> int:
     """Warm up, and find how many clones make a window of the fastest arm long enough, or as long as memory allows."""
     most = max(1, min(procedure.clones, procedure.ring_bytes // ring.clone_bytes))
-    clones, spent = 1, 0.0
+    clones, spent = min(most, max(1, ceil(procedure.cold_bytes / ring.clone_bytes))), 0.0
     while True:
         # The least of three: a window that was disturbed must not pass for one that is long enough. Where the number
         # is known already, one will do: restoring many clones is most of what a short kernel's window costs.
@@ -156,9 +172,16 @@ def rank(arm: Arm, ring: Ring, check: Check, procedure: Procedure = RANKING) -> 
     samples = tuple(window(arm, ring, clones, procedure.timeout_s) for _ in range(procedure.windows))
     confirm(arm, ring, clones, check)
     conditions = {"procedure": "rank", "clones": str(clones), **ring.device.conditions()}
+    conditions |= _launch_bound(ring.device, min(samples))
     return Measurement(
         samples_ns=samples, binary=arm.kernel.binary.sha256, conditions=tuple(sorted(conditions.items()))
     )
+
+
+def _launch_bound(device: Device, ns: float) -> dict[str, str]:
+    """The condition of a kernel so short on a GPU that its time says little about its code."""
+    short = device.target.device != "cpu" and ns < LAUNCH_BOUND_NS
+    return {"launch_bound": f"shorter than {LAUNCH_BOUND_NS / 1000:g} us"} if short else {}
 
 
 # -- a contest of two arms ------------------------------------------------------------------------------------------
@@ -202,13 +225,18 @@ def contest(baseline: Arm, candidate: Arm, ring: Ring, check: Check, terms: Term
     clones = fit([baseline, candidate], ring, terms.procedure)
     before = ring.device.conditions()
     blocks: list[Block] = []
+    throttled = 0
     for order in orders(terms.budget.schedule, seed):
         blocks.append(_block(order, arms, ring, clones, check, terms.procedure))
+        throttled += "throttle" in before and ring.device.conditions().get("throttle") != "none"
         if len(blocks) in terms.budget.schedule and decide(_interval(blocks, terms), terms.gate):
             break
+    before |= _launch_bound(ring.device, min(min(block.baseline_ns + block.candidate_ns) for block in blocks))
+    if "throttle" in before:
+        before["throttled_blocks"] = f"{throttled} of {len(blocks)}"
     return replace(
         _comparison(blocks, terms),
-        conditions=_conditions(before, ring.device.conditions(), seed, clones),
+        conditions=_conditions(before, {**before, **ring.device.conditions()}, seed, clones),
         baseline_binary=baseline.kernel.binary.sha256,
         candidate_binary=candidate.kernel.binary.sha256,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Literal, Protocol, TypeVar
 
@@ -17,8 +17,9 @@ from r3bench import remix, store
 from r3bench.compare import Tolerance, tolerances_for
 from r3bench.devices import Bytes, Device, Memory
 from r3bench.errors import BuildError, CandidateFailure, CaptureError, LaunchError, ReplayTimeout, Unsupported
-from r3bench.measure import RANKING, Arm, ArmFailed, Procedure, Ring, Terms, contest, rank
+from r3bench.measure import Arm, ArmFailed, Procedure, Ring, Terms, contest, procedure_for, rank
 from r3bench.model import (
+    Binary,
     Capture,
     Measurement,
     Outcome,
@@ -32,6 +33,8 @@ from r3bench.model import (
 from r3bench.remix import BuildRequest
 from r3bench.stats import Comparison, identical, refused
 from r3bench.toolchain import Built
+
+_LOADED_BY = {"cubin": "cuda", "fatbin": "cuda", "ptx": "cuda", "hsaco": "hip"}
 
 Timing = Literal["none", "rank"]
 Lock = Callable[[], AbstractContextManager[object]]
@@ -218,13 +221,40 @@ class Trial:
             measurement=self.measurement,
             module=self.built.module if self.built else None,
             binary=self.built.binary.sha256 if self.built else None,
-            facts=self.built.binary.facts if self.built else (),
+            facts=self.arm.kernel.binary.facts if self.arm else self.built.binary.facts if self.built else (),
             stages=tuple(self.stages),
         )
 
 
+def recorded_image(material: Material, target: Target) -> Built | None:
+    """The image that the application itself ran; None where none was recorded, or none for this target."""
+    if not image_loads(material.capture, target):
+        return None
+    begin = perf_counter()
+    image = store.image(material.capture)
+    assert image is not None
+    assert material.capture.image_format is not None
+    binary = Binary(target=target, symbol=material.capture.symbol, image=image, format=material.capture.image_format)
+    return Built(binary=binary, module=f"image {binary.sha256}", stages=(("image", perf_counter() - begin),))
+
+
+def image_loads(capture: Capture, target: Target) -> bool:
+    """Whether a capture holds an image for this target: PTX and fat binaries are for any GPU, others for one kind."""
+    if capture.image_format is None or target.device != _LOADED_BY[capture.image_format]:
+        return False
+    return capture.image_format in ("ptx", "fatbin") or dict(capture.recorded_on).get("arch") == target.arch
+
+
 def build(material: Material, variant: Variant, target: Target, compiler: Builder) -> Future[Built]:
-    """Start building a variant for a unit; a variant that cannot even be asked for fails in the future too."""
+    """Start building a variant for a unit; a variant that cannot even be asked for fails in the future too.
+
+    The recorded kernel is the application's own image, where one was recorded that the target can load.
+    """
+    recorded = None if variant.files or variant.configuration else recorded_image(material, target)
+    if recorded is not None:
+        ready: Future[Built] = Future()
+        ready.set_result(recorded)
+        return ready
     try:
         request = remix.build_request(material.capture, material.texts, material.unit, variant, target)
         return compiler.submit(request)
@@ -248,7 +278,7 @@ def evaluate(
     trial.verify(built, timeout_s)
     if trial.matches and timing == "rank":
         with lock():
-            trial.rank(replace(RANKING, timeout_s=timeout_s))
+            trial.rank(procedure_for(placement.device.target, ranking=True, timeout_s=timeout_s))
     return trial.outcome()
 
 

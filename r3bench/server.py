@@ -24,7 +24,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from filelock import FileLock, Timeout
 
 from r3bench.devices import Device, open_device
-from r3bench.measure import Procedure, Terms
+from r3bench.measure import Terms, procedure_for
 from r3bench.model import Capture, Outcome, Target, Variant
 from r3bench.replay import Builder, Material, Placement, Timing, build, compete, evaluate, read_material
 from r3bench.stats import Budget, Comparison, claims, confirmed
@@ -148,14 +148,11 @@ class ReplayServer:
         Both are verified before and after. A claim is repeated on a fresh device, in a new process with new memory;
         what that does not confirm is UNSTABLE.
         """
-        terms = Terms(
-            gate=gate,
-            budget=Budget(kernels=kernels, looks=looks),
-            procedure=Procedure(timeout_s=self._timeout_s),
-        )
+        budget = Budget(kernels=kernels, looks=looks)
 
         def run(material: Material, builds: Sequence[Future[Built]]) -> Comparison:
             arms = (baseline, builds[0]), (candidate, builds[1])
+            terms = Terms(gate=gate, budget=budget, procedure=procedure_for(self.target, timeout_s=self._timeout_s))
             with self._placed(material) as placement:
                 first = compete(placement, *arms, terms, lock=self._quiet)
             if not claims(first):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from math import ceil
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -22,9 +23,9 @@ BLOCK = (32, 8, 1)
 LINE = 128  # threads of a block of the kernels that work on rows, columns or a flat range of cells
 
 
-def open_session(device: str, module: str) -> Session:
+def open_session(device: str, module: str, image: Literal["nvcc"] | None = None) -> Session:
     """A session whose captures name the kernels by their path in the repository; ``module`` is what is run."""
-    return Session("miniweather", HERE, device, top=TOP, command=("python", "-m", module))
+    return Session("miniweather", HERE, device, top=TOP, command=("python", "-m", module), image=image)
 
 
 def blocks(threads: int, block: int) -> int:

@@ -103,13 +103,14 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--large", action="store_true")
+    parser.add_argument("--image", choices=["nvcc"], help="run and record what nvcc makes of the kernels (CUDA only)")
     options = parser.parse_args()
     out = options.out or TOP / ("captures/large/miniweather" if options.large else "captures/miniweather")
     out.mkdir(parents=True, exist_ok=True)
     runs = LARGE if options.large else SMALL
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".recording-") as folder:
         for run in runs:
-            with open_session(options.device, "kernels.miniweather.record") as session:
+            with open_session(options.device, "kernels.miniweather.record", options.image) as session:
                 record(session, run, Path(folder))
         for store in sorted(Path(folder).iterdir()):
             shutil.rmtree(out / store.name, ignore_errors=True)

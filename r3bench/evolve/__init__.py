@@ -22,6 +22,7 @@ from r3bench.evolve.sources import RECORDED, Source, is_recorded, make_sources
 from r3bench.evolve.tuning import Ask
 from r3bench.ledger import FORMAT, Arm, KernelResult, Ledger, encode
 from r3bench.model import Capture, Configuration, Outcome, Status, Variant
+from r3bench.replay import image_loads
 from r3bench.space import Space
 
 __all__ = ["Settings", "evolve"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,8 +20,9 @@ from numpy.typing import ArrayLike
 from r3bench import frontend, remix, store, syntax, worktree
 from r3bench.devices import Device, Kernel, open_device
 from r3bench.errors import BuildError, CandidateFailure, RecordError
-from r3bench.model import Capture, Dim3, Global, LaunchConfig, ReplayUnit, Source, Variant
+from r3bench.model import Binary, Capture, Dim3, Global, LaunchConfig, ReplayUnit, Source, Variant
 from r3bench.record.arguments import Arguments, pack
+from r3bench.record.images import nvcc_cubin
 from r3bench.record.memory import AddressSpace, Bytes, DeviceArray, Handle, MemoryKind, pointer_to
 from r3bench.record.module import Module
 from r3bench.store import UnitContents
@@ -47,6 +48,7 @@ class _Loaded:
     capture: Capture
     kernel: Kernel
     variables: tuple[Global, ...]
+    image: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,9 @@ class Session:
                 session.launch(module, "step", (1, 1, 1), (128, 1, 1), [state, 100])
             session.save("captures/demo")
 
-    Everything that cannot be recorded is a RecordError that names the kernel.
+    With ``image="nvcc"`` a CUDA device runs what NVIDIA's compiler makes of the source, as an application would, and
+    the captures hold that image: it is then the baseline. Everything that cannot be recorded is a RecordError that
+    names the kernel.
     """
 
     def __init__(
@@ -103,6 +107,7 @@ class Session:
         command: Sequence[str] = (),
         recorded_on: Mapping[str, str] | None = None,
         timeout_s: float = 60.0,
+        image: Literal["nvcc"] | None = None,
     ) -> None:
         self._application, self._command, self._timeout_s = application, tuple(command), timeout_s
         self._folder = Path(root).resolve()
@@ -112,6 +117,8 @@ class Session:
             self._compiler = compiler or opened.enter_context(Compiler())
             self._closing = opened.pop_all()
         self._recorded_on = tuple(sorted((_here(self._device) if recorded_on is None else recorded_on).items()))
+        self._image = image
+        self._images: dict[Module, bytes] = {}
         self._addresses = AddressSpace()
         self._modules: dict[tuple[str, tuple[str, ...]], Module] = {}
         self._loaded: dict[tuple[Module, str], _Loaded] = {}
@@ -259,7 +266,19 @@ class Session:
         )
         built = self._compiler.submit(request).result()
         variables = tuple(module.noun(variable) for variable in built.globals)
-        return _Loaded(module, capture, self._device.load(built.binary), variables)
+        if self._image is None:
+            return _Loaded(module, capture, self._device.load(built.binary), variables)
+        image = self._image_of(module)
+        binary = Binary(target=self._device.target, symbol=capture.symbol, image=image, format="cubin")
+        with_image = replace(capture, image_format="cubin")
+        return _Loaded(module, with_image, self._device.load(binary), variables, image)
+
+    def _image_of(self, module: Module) -> bytes:
+        if self._device.target.device != "cuda":
+            raise RecordError(f"device {self._device.name} runs no image of nvcc's: record on a CUDA device")
+        if module not in self._images:
+            self._images[module] = nvcc_cubin(module.texts, module.main, module.flags, self._device.target.arch)
+        return self._images[module]
 
     def _capture(self, module: Module, kernel: str) -> Capture:
         symbol = module.symbol(kernel)
@@ -362,7 +381,7 @@ def _save(path: Path, recorded: _Recorded, loaded: _Loaded, add: bool) -> Captur
     if adding:
         return store.append(path, capture, contents)
     ir = frontend.compile_ir(module.texts, module.main, flags=module.flags)
-    return store.write(path, capture, contents, module.texts, ir=ir)
+    return store.write(path, capture, contents, module.texts, ir=ir, image=loaded.image)
 
 
 def _relative(folder: Path, top: Path) -> str:
