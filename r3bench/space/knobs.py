@@ -122,6 +122,13 @@ OPTION_NAMES = frozenset(
     for name, _ in options
 )
 
+ASSEMBLER: Mapping[str, tuple[str, ...]] = {
+    "opt-level": ("3", "2", "1", "0"),
+    "def-load-cache": ("ca", "cg", "cv"),
+    "def-store-cache": ("wb", "cg", "wt"),
+}
+"""Options of ptxas with their values, the default first."""
+
 BOUNDS: tuple[tuple[str, Literal["none", "max", "exact"], int | None, int | None], ...] = (
     ("none", "none", None, None),
     ("max", "max", None, None),
@@ -154,6 +161,8 @@ def knobs_of(facts: UnitFacts, target: Target, blocks: Sequence[Dim3]) -> Iterab
     yield from _specialization_knobs(facts, grid=len(blocks) == 1)
     if target.device == "cuda":
         yield Knob("bounds", _bounds(max(prod(block) for block in blocks)))
+        for name, values in ASSEMBLER.items():
+            yield Knob(f"assembler.{name}", values)
     if len(blocks) > 1:
         yield Knob("block", tuple(block_name(block) for block in blocks))
 

@@ -54,6 +54,7 @@ class Space:
             bound_threads=bound,
             min_blocks=min_blocks,
             max_registers=registers,
+            assembler=tuple((name, str(value)) for name, value in self._chosen("assembler.", values)),
         )
         return configuration, self._launch(values)
 
@@ -68,6 +69,7 @@ class Space:
         point |= self._option_values(configuration.options)
         point |= self._specialization_values(configuration.specialize)
         point |= _bounds_value(configuration)
+        point |= {f"assembler.{name}": value for name, value in configuration.assembler}
         if launch is not None and launch.block != self.blocks[0]:
             point["block"] = block_name(launch.block)
         point = self._checked(point)
@@ -166,5 +168,8 @@ def _order(configuration: Configuration) -> int:
 def _sorted(configuration: Configuration) -> Configuration:
     """The same configuration with settings whose order has no meaning in a fixed order."""
     return replace(
-        configuration, tuning=tuple(sorted(configuration.tuning)), options=tuple(sorted(configuration.options))
+        configuration,
+        tuning=tuple(sorted(configuration.tuning)),
+        options=tuple(sorted(configuration.options)),
+        assembler=tuple(sorted(configuration.assembler)),
     )

@@ -15,13 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from r3bench.errors import BuildError
-
-OPTIONS = {
-    "opt-level": ("3", "2", "1", "0"),
-    "def-load-cache": ("ca", "cg", "cv"),
-    "def-store-cache": ("wb", "cg", "wt"),
-}
-"""What a configuration may ask of it, each option with its values, the default first."""
+from r3bench.space import ASSEMBLER
 
 Options = Sequence[tuple[str, str]]
 
@@ -76,8 +70,8 @@ def assemble(
 def check(options: Options) -> None:
     """BuildError for an option, or a value of one, that does not exist."""
     for name, value in options:
-        if value not in OPTIONS.get(name, ()):
-            known = "; ".join(f"{known} {', '.join(values)}" for known, values in OPTIONS.items())
+        if value not in ASSEMBLER.get(name, ()):
+            known = "; ".join(f"{known} {', '.join(values)}" for known, values in ASSEMBLER.items())
             raise BuildError(f"ptxas has no option {name}={value} here; choose from {known}")
 
 
