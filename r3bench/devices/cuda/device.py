@@ -15,8 +15,8 @@ import numpy as np
 from r3bench.compare import Buffer as Compared
 from r3bench.compare import Found, Tolerance, buffers, difference_found, differences, tolerance_of, verdict_of
 from r3bench.devices import Bytes, Kernel, Memory
-from r3bench.devices.cuda import nvml
 from r3bench.devices.cuda.memory import Contents, CudaMemory, Recorded, open_shared, wired
+from r3bench.devices.cuda.nvml import Nvml
 from r3bench.devices.cuda.outcome import failure
 from r3bench.devices.cuda.process import Worker, WorkerDied
 from r3bench.devices.cuda.survey import default_index
@@ -56,8 +56,17 @@ class _Resources:
 
     def __init__(self) -> None:
         self.worker: Worker | None = None
+        self.management: Nvml | None = None
+        with suppress(OSError):
+            self.management = Nvml()
 
     def close(self) -> None:
+        self.drop_worker()
+        management, self.management = self.management, None
+        if management is not None:
+            management.close()
+
+    def drop_worker(self) -> None:
         worker, self.worker = self.worker, None
         if worker is not None:
             worker.close()
@@ -277,7 +286,7 @@ class CudaDevice:
             raise ValueError("the device is closed")
         worker = self._resources.worker
         if worker is None or not worker.alive():
-            self._resources.close()
+            self._resources.drop_worker()
             worker = self._resources.worker = Worker(self._index)
         return worker
 
@@ -338,7 +347,7 @@ class CudaDevice:
         try:
             answer = worker.ask(message, timeout_s=timeout_s or _SETUP_TIMEOUT_S, fds=fds)
         except TimeoutError:
-            self._resources.close()
+            self._resources.drop_worker()
             if timeout_s is not None:
                 raise
             raise DeviceFault(f"the CUDA worker did not answer while {what}") from None
@@ -350,7 +359,7 @@ class CudaDevice:
         if "error" in answer:
             lost = bool(answer["lost"])
             if lost:
-                self._resources.close()
+                self._resources.drop_worker()
             raise failure(what, int(answer["code"]), str(answer["error"]), str(answer["call"]), lost=lost)
         return answer
 
@@ -371,9 +380,14 @@ class CudaDevice:
             "launch_floor_ns": f"{self._floor_ns:.0f}",
             "relocated_copies": f"{relocated} of {len(self._memories)}",
         }
-        with suppress(OSError), nvml.opened() as library:
-            found |= {"driver": library.driver(), **library.conditions(str(self.hello["uuid"]), self._worker().pid)}
+        if (management := self._resources.management) is not None:
+            pid = self._worker().pid
+            found |= {"driver": management.driver(), **management.conditions(str(self.hello["uuid"]), pid)}
         return found
+
+    def copy_seconds(self, nbytes: int) -> float:
+        """How long the driver's own copy of so many bytes takes on the device: what restoring is measured against."""
+        return float(self._ask(self._worker(), {"op": "copy", "nbytes": nbytes}, "copying")["ns"]) / 1e9
 
     def close(self) -> None:
         self._finalizer()

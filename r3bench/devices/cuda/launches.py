@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ _FLOOR_LAUNCHES, _FLOOR_GRAPHS = 500, 5
 _MAX_DYNAMIC = "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"
 _NON_PORTABLE = "CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED"
 _PORTABLE_CLUSTER = 8
+_PTX_VARIABLE = re.compile(rb"^\s*(?:\.(?:visible|weak|extern|common)\s+)*\.global\b", re.MULTILINE)
 
 
 class Refused(Exception):
@@ -31,11 +33,22 @@ class Refused(Exception):
 class Loaded:
     """A kernel, its parameters' offsets and sizes, and the module's variables that were asked for by now."""
 
+    image: bytes
+    symbol: str
     module: Any
     function: Any
     parameters: tuple[tuple[int, int], ...]
     variables: dict[str, tuple[int, int] | None] = field(default_factory=dict)
     allowed_shared_bytes: int = 48 << 10
+
+    launched: bool = False
+
+    @property
+    def has_variables(self) -> bool:
+        """Whether the code may keep something between launches; what cannot be told from the image counts as yes."""
+        if self.image.startswith(b"\x7fELF"):
+            return b".nv.global" in self.image
+        return b".version" not in self.image or _PTX_VARIABLE.search(self.image) is not None
 
     @property
     def argument_bytes(self) -> int:
@@ -91,12 +104,19 @@ class Launches:
         module = call(cuda.cuModuleLoadData, image)
         try:
             function = call(cuda.cuModuleGetFunction, module, symbol.encode())
-            loaded = Loaded(module, function, tuple(_parameters(function)))
+            loaded = Loaded(image, symbol, module, function, tuple(_parameters(function)))
             self._kernels[identity] = loaded
             return loaded.facts()
         except CudaError:
             call(cuda.cuModuleUnload, module)
             raise
+
+    def _renew(self, identity: int) -> None:
+        """Load a module again that has variables of its own, so that no launch finds what another left in them."""
+        kernel = self._kernels[identity]
+        if kernel.launched and kernel.has_variables:
+            self.unload(identity)
+            self.load(identity, kernel.image, kernel.symbol)
 
     def unload(self, identity: int) -> None:
         self.forget()
@@ -111,7 +131,8 @@ class Launches:
     # -- launching --
 
     def once(self, identity: int, copy: Copy, shape: Shape) -> None:
-        """Launch and wait, with shared memory poisoned before."""
+        """Launch and wait, with shared memory poisoned and the module's own variables as they were loaded."""
+        self._renew(identity)
         kernel = self._ready(identity, [copy], shape)
         self._service.poison_shared_memory()
         self._move_variables(kernel, copy, inward=True)
@@ -150,6 +171,12 @@ class Launches:
         finally:
             call(cuda.cuGraphExecDestroy, graph)
 
+    def copy_ns(self, to: int, source: int, nbytes: int) -> float:
+        """Nanoseconds of a copy by the driver between events."""
+        call(cuda.cuEventRecord, self._begin, self._stream)
+        call(cuda.cuMemcpyDtoDAsync, to, source, nbytes, self._stream)
+        return self._since_begin()
+
     def occupancy(self, identity: int, shape: Shape) -> int:
         """Blocks that fit on a multiprocessor at once."""
         threads = shape.block[0] * shape.block[1] * shape.block[2]
@@ -187,6 +214,9 @@ class Launches:
     def _timed(self, graph: Any) -> float:
         call(cuda.cuEventRecord, self._begin, self._stream)
         call(cuda.cuGraphLaunch, graph, self._stream)
+        return self._since_begin()
+
+    def _since_begin(self) -> float:
         call(cuda.cuEventRecord, self._end, self._stream)
         call(cuda.cuEventSynchronize, self._end)
         return float(call(cuda.cuEventElapsedTime, self._begin, self._end)) * 1e6
@@ -202,6 +232,7 @@ class Launches:
             if found and found[1] > copies[0].sizes[symbol]:
                 sizes = f"{found[1]} bytes, but {copies[0].sizes[symbol]} were recorded"
                 raise Refused(f"has a device variable {symbol} of {sizes}")
+        kernel.launched = True
         if shape.shared_bytes > kernel.allowed_shared_bytes:
             _allow(kernel, _MAX_DYNAMIC, shape.shared_bytes)
             kernel.allowed_shared_bytes = shape.shared_bytes

@@ -21,7 +21,7 @@ from cuda.bindings import driver as cuda
 from r3bench.devices.cuda import wire
 from r3bench.devices.cuda.driver import CudaError, attribute, call
 from r3bench.devices.cuda.launches import Launches, Refused, Shape
-from r3bench.devices.cuda.placement import Buffer
+from r3bench.devices.cuda.placement import GRANULE, Buffer
 from r3bench.devices.cuda.service import Service
 from r3bench.devices.cuda.space import Space, evict_bytes
 from r3bench.devices.cuda.units import Units
@@ -67,6 +67,7 @@ class Worker:
             "download": self.download,
             "evict": self.evict,
             "floor": lambda message, fds: {"ns": self.launches.floor()},
+            "copy": self.copy,
         }
 
     def hello(self) -> Message:
@@ -155,6 +156,15 @@ class Worker:
             return {"ns": ns}
         self.launches.once(kernel, copies[0], shape)
         return {"damaged": self.units.damaged(identities[0]), "occupancy": self.launches.occupancy(kernel, shape)}
+
+    def copy(self, message: Message, fds: list[int]) -> Message:
+        nbytes = -(-message["nbytes"] // GRANULE) * GRANULE
+        to, source = (self.space.map(nbytes, always=True).start for _ in range(2))
+        try:
+            return {"ns": min(self.launches.copy_ns(to, source, message["nbytes"]) for _ in range(5))}
+        finally:
+            self.space.unmap(to)
+            self.space.unmap(source)
 
     def evict(self, message: Message, fds: list[int]) -> Message:
         nbytes = evict_bytes(self.device)

@@ -1,0 +1,238 @@
+"""What the CUDA device achieves on this machine's GPU, one line a figure.
+
+- *units*: recorded captures, replayed from their source: all must match.
+- *bandwidth*: restoring and comparing a large buffer against the driver's own copy: at least 70 %.
+- *evaluation*: a known source under a configuration not seen before, from request to verdict, and loading alone: at
+  most 40 ms and 1 ms for a small kernel.
+- *recovery*: from a kernel that fails in each way to the verdict on the next: at most 2 s.
+- *reproducible*: a median of windows in this process's device against another's, for kernels above 10 us: 1 %.
+- *A/A*: two binaries of the same work in a contest with a gate of 1 %, for kernels above 10 us: SAME each time; the
+  apparent speedups are the noise floor.
+
+    python -m tests.benchmarks.gpu_figures [contests of A/A, default 100] [cells along x and z of the large units]
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from kernels.miniweather.driver import TOP, open_session
+from kernels.miniweather.record import Run, record
+from r3bench import store
+from r3bench.devices import open_device
+from r3bench.devices.cuda.device import CudaDevice
+from r3bench.measure import GPU, Arm, Terms, contest, fit, window
+from r3bench.model import Allocation, Capture, Configuration, LaunchConfig, Pointer, ReplayUnit, Status, Variant
+from r3bench.replay import Placement, build, read_material
+from r3bench.server import ReplayServer
+from r3bench.stats import Budget, Decision
+from r3bench.toolchain import Compiler
+
+LONG_NS = 10_000.0
+
+
+def cuda() -> CudaDevice:
+    device = open_device("cuda")
+    assert isinstance(device, CudaDevice)
+    return device
+
+
+def captures(folder: Path) -> list[Capture]:
+    return [store.open_capture(path) for path in store.find([folder])]
+
+
+def milliseconds(action: Callable[[], object], times: int = 15) -> float:
+    action()
+    samples = []
+    for _ in range(times):
+        begin = perf_counter()
+        action()
+        samples.append(1e3 * (perf_counter() - begin))
+    return statistics.median(samples)
+
+
+# -- what is recorded on the machine --------------------------------------------------------------------------------
+
+
+@contextmanager
+def large_units(nx: int, nz: int) -> Iterator[list[Capture]]:
+    """miniweather's heavy kernels on a fine grid, with nvcc's image."""
+    kept = dict.fromkeys(("tendencies_x", "tendencies_z", "update"), ((0, 1),)) | {"diagnostics": ((0, 0),)}
+    with tempfile.TemporaryDirectory() as folder:
+        with open_session("cuda", "tests.benchmarks.gpu_figures", "nvcc") as session:
+            record(session, Run(weather="thermal", nx=nx, nz=nz, kept=kept), Path(folder))
+        yield captures(Path(folder))
+
+
+def large_buffer(mebibytes: int) -> tuple[ReplayUnit, dict[str, np.ndarray]]:
+    values = np.random.default_rng(1).random(mebibytes << 17)
+    data = values.view(np.uint8)
+    data.flags.writeable = False
+    unit = ReplayUnit(
+        index=0,
+        launch=LaunchConfig(grid=(1, 1, 1), block=(1, 1, 1)),
+        arguments=bytes(8),
+        pointers=(Pointer(offset=0, allocation="x"),),
+        allocations=(
+            Allocation(name="x", address=0x7F00_0000_0000, nbytes=data.size, dtype="float64", shape=values.shape),
+        ),
+        written=("x",),
+    )
+    return unit, {"x": data}
+
+
+# -- the figures ----------------------------------------------------------------------------------------------------
+
+
+def units(server: ReplayServer, found: list[Capture], what: str) -> None:
+    pending = [
+        (capture, unit.index, server.submit(capture, Variant(configuration=Configuration()), unit.index, "none"))
+        for capture in found
+        for unit in capture.units
+    ]
+    outcomes = [(capture, index, future.result(120)) for capture, index, future in pending]
+    failed = [(c.name, i, o.verdict.detail) for c, i, o in outcomes if o.verdict.status is not Status.MATCH]
+    print(f"units          {len(outcomes) - len(failed)} of {len(outcomes)} match ({what})", *failed, sep="\n  ")
+
+
+def bandwidth(device: CudaDevice, mebibytes: int) -> None:
+    unit, before = large_buffer(mebibytes)
+    memory = device.allocate(unit, before)
+    other = (before["x"].view(np.float64) * (1 + 2**-52)).view(np.uint8)
+    other.flags.writeable = False
+    moved = 2 * before["x"].size / 1e6
+
+    def restored() -> None:
+        device.restore(memory)
+        device.compare(memory, before)
+
+    compare = milliseconds(lambda: device.compare(memory, before))
+    rounded = milliseconds(lambda: device.compare(memory, {"x": other}))
+    restore = milliseconds(restored) - compare
+    copy = device.copy_seconds(before["x"].size) * 1e3
+    device.release(memory)
+    for name, took in (("restore", restore), ("compare", compare), ("compare, every element rounded", rounded)):
+        share = f"{copy / took:.0%} of the driver's copy ({moved / copy:.0f} GB/s)"
+        print(f"bandwidth      {mebibytes} MiB {name}: {moved / took:.0f} GB/s, {share}")
+
+
+def evaluation(server: ReplayServer, capture: Capture) -> None:
+    server.submit(capture, Variant(configuration=Configuration()), 0, "none").result(60)
+    tried = [Configuration(after=(name,)) for name in ("sinking", "sccp", "reassociate", "lcssa", "jump_threading")]
+    tried += [Configuration(max_registers=cap) for cap in (40, 48, 56, 64, 96, 128)]
+    tried += [Configuration(pipeline="O1"), Configuration(pipeline="O2"), Configuration(bound_threads="max")]
+    seconds, stages = [], []
+    for configuration in tried:
+        begin = perf_counter()
+        outcome = server.submit(capture, Variant(configuration=configuration), 0, "none").result(60)
+        seconds.append(perf_counter() - begin)
+        assert outcome.verdict.status is Status.MATCH, outcome.verdict.detail
+        stages.append(dict(outcome.stages))
+    parts = {name: statistics.median(stage.get(name, 0.0) for stage in stages) * 1e3 for name in stages[0]}
+    said = ", ".join(f"{name} {value:.2f}" for name, value in parts.items())
+    print(f"evaluation     {capture.name}: median {statistics.median(seconds) * 1e3:.1f} ms ({said})")
+
+
+FAILING = {
+    "illegal address": "result[(1ll << 40) + inside] = start[inside]",
+    "misaligned": "*(volatile double *)((char *)result + 4) = start[inside]",
+    "trap": "__trap()",
+    "null pointer": "*(volatile double *)(long long)v = start[inside]",
+    "endless": "while (dt > 0) result[inside] = *(volatile double *)&result[inside]",
+}
+
+
+def recovery(server: ReplayServer, capture: Capture) -> None:
+    text = store.sources(capture)["kernels.cu"]
+    start = text.index("void update(")
+    place = "result[inside] = start[inside] + dt * tendency[(v * nz + k) * nx + i]"
+    assert place in text[start:]
+    for name, code in FAILING.items():
+        bad = Variant(files=(("kernels.cu", text[:start] + text[start:].replace(place, code)),))
+        failed = server.submit(capture, bad, 0, "none").result(60).verdict.status.value
+        begin = perf_counter()
+        after = server.submit(capture, Variant(configuration=Configuration()), 0, "none").result(60)
+        took = perf_counter() - begin
+        print(f"recovery       {name}: {failed}, the next {after.verdict.status.value} in {took:.2f} s")
+
+
+def placed(device: CudaDevice, compiler: Compiler, capture: Capture) -> tuple[Placement, Arm]:
+    """A unit on a device, and the recorded kernel as an arm that matches there."""
+    material = read_material(capture, 0)
+    placement = Placement(device, material)
+    kernel = device.load(build(material, Variant(), device.target, compiler).result().binary)
+    arm = Arm(kernel, material.unit.launch, "baseline")
+    verdict = placement.verify(arm, 10.0)
+    assert verdict.status is Status.MATCH, verdict.detail
+    return placement, arm
+
+
+def reproducible(compiler: Compiler, found: list[Capture]) -> None:
+    medians: dict[str, list[float]] = {capture.name: [] for capture in found}
+    for _ in range(2):
+        with closing(cuda()) as device:
+            for capture in found:
+                placement, arm = placed(device, compiler, capture)
+                clones = fit([arm], placement.ring, GPU)
+                samples = [window(arm, placement.ring, clones, 10.0) for _ in range(51)]
+                medians[capture.name].append(statistics.median(samples))
+                placement.release()
+    for name, (first, second) in medians.items():
+        print(
+            f"reproducible   {name}: {first / 1e3:.2f} and {second / 1e3:.2f} us, {abs(second / first - 1):.2%} apart"
+        )
+
+
+def same_work(device: CudaDevice, compiler: Compiler, found: list[Capture], contests: int) -> None:
+    terms = Terms(gate=0.01, budget=Budget(kernels=1, looks=3), procedure=replace(GPU, warm_up_ns=20_000_000.0))
+    decisions: Counter[Decision] = Counter()
+    apparent = []
+    for capture in found:
+        placement, arm = placed(device, compiler, capture)
+        binary = arm.kernel.binary
+        other = Arm(device.load(replace(binary, image=binary.image + bytes(16))), arm.launch)
+        for seed in range(max(1, contests // len(found))):
+            result = contest(arm, other, placement.ring, placement.check, terms, seed)
+            if result.baseline_ns is not None and result.baseline_ns < LONG_NS:
+                break
+            decisions[result.decision] += 1
+            apparent.append(result.speedup or 1.0)
+        placement.release()
+    counted = ", ".join(f"{count} {decision.value}" for decision, count in decisions.items())
+    spread = f"apparent speedups {min(apparent):.4f} to {max(apparent):.4f}" if apparent else "no kernel above 10 us"
+    print(f"A/A            {counted}; {spread}")
+
+
+def main() -> None:
+    contests = int(sys.argv[1]) if len(sys.argv) > 1 else 100
+    nx, nz = (int(text) for text in sys.argv[2:4]) if len(sys.argv) > 3 else (1600, 800)
+    small = captures(TOP / "captures" / "miniweather")
+    update = next(capture for capture in small if capture.symbol == "update")
+    with ReplayServer("cuda", timeout_s=1.0) as server:
+        print(f"device         {dict(server.device.conditions())}")
+        units(server, small, "recorded on a CPU")
+        evaluation(server, update)
+        recovery(server, update)
+    with closing(cuda()) as device:
+        for mebibytes in (64, 256, 1024):
+            bandwidth(device, mebibytes)
+    with large_units(nx, nz) as found, Compiler() as compiler:
+        with ReplayServer("cuda", timeout_s=5.0) as server:
+            units(server, found, f"recorded here with nvcc's image, {nx} x {nz} cells")
+        reproducible(compiler, found)
+        with closing(cuda()) as device:
+            same_work(device, compiler, found, contests)
+
+
+if __name__ == "__main__":
+    main()
