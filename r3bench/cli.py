@@ -46,6 +46,14 @@ def compiler_row() -> Row:
         return "compiler", "clang", "unusable", str(error)
 
 
+def seal_row() -> Row:
+    from r3bench import sealing
+
+    state, _, why = sealing.state().partition(": ")
+    purpose = "files, network and processes are out of reach of kernels and of what compiles them"
+    return "seal", "Landlock, seccomp", state, why or purpose
+
+
 def device_rows() -> list[Row]:
     from r3bench.devices import survey
 
@@ -64,7 +72,7 @@ def doctor() -> int:
     """Print what is usable; 1 when not even the CPU device and the compiler are."""
     from tabulate import tabulate
 
-    rows = [compiler_row(), *device_rows(), *package_rows()]
+    rows = [compiler_row(), seal_row(), *device_rows(), *package_rows()]
     print(f"r3bench {metadata.version('r3bench')} on Python {platform.python_version()}, {platform.platform()}\n")
     print(tabulate(rows, headers=("what", "name", "state", "detail"), maxcolwidths=[None, None, None, 78]))
     needed = {"clang", "cpu"} | {name for name, extra, _ in PACKAGES if not extra}

@@ -172,7 +172,6 @@ _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _EPERM = 1
 # AUDIT_ARCH_*, and the column of _CALLS.
 _MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
-_X32_BIT = 0x40000000
 # Classic BPF: load a word of struct seccomp_data, jump if equal, jump if any bit is set, return.
 _LOAD, _EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06
 _NUMBER_AT, _ARCH_AT, _ARGUMENTS_AT = 0, 4, 16
@@ -188,7 +187,8 @@ _CALLS = {
     "gettid": (186, 178), "futex": (202, 98), "sched_getaffinity": (204, 123), "restart_syscall": (219, 128),
     "clock_gettime": (228, 113), "exit_group": (231, 94), "tgkill": (234, 131), "getrandom": (318, 278),
     "clock_nanosleep": (230, 115), "seccomp": (317, 277),
-    # Reaching out.
+}
+_REACHING_OUT = {
     "socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201),
     "accept": (43, 202), "accept4": (288, 242), "ptrace": (101, 117), "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271), "kill": (62, 129), "pidfd_open": (434, 434), "pidfd_send_signal": (424, 424),
@@ -207,8 +207,9 @@ _CALLS = {
 }
 # fmt: on
 
-_names = list(_CALLS)
-REACHING_OUT = tuple(_names[_names.index("socket") :])
+REACHING_OUT = tuple(_REACHING_OUT)
+"""Calls by which a process reaches others, the network, the kernel's own works, the clock: no compiler needs them."""
+
 # What an allocator, Python's interpreter lock, a clock and an orderly end need; none reaches beyond the process.
 MEMORY_AND_TIME = (
     "futex", "munmap", "madvise", "brk", "rt_sigreturn", "rt_sigprocmask", "sched_yield", "restart_syscall",
@@ -220,7 +221,7 @@ MEMORY_AND_TIME = (
 def _numbers() -> dict[str, int]:
     """The numbers of this machine's system calls."""
     column = _MACHINES[platform.machine()][1]
-    return {name: numbers[column] for name, numbers in _CALLS.items() if numbers[column] >= 0}
+    return {name: numbers[column] for name, numbers in (_CALLS | _REACHING_OUT).items() if numbers[column] >= 0}
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,6 +198,8 @@ class CpuDevice:
             segments = [memory.segment for memory in memories]
             raise DeviceFault(faults.crashed(symbol, death.exit_code, fault, segments)) from None
         elapsed = perf_counter_ns() - start
+        if result.status is Reply.REFUSED:  # no launch is answered so: the worker is no longer itself
+            self._resources.drop_worker()
         _raise_for(symbol, result)
         return elapsed
 

@@ -12,7 +12,10 @@ _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATABLE, _SYMBOL_TABLE, _WRITABLE = 1, 2, 1
-_LOCAL = 0
+_LOCAL, _INDIRECT = 0, 10
+# Arrays of constructors and destructors, by type and by name.
+_RUN_AT_LOAD = {14, 15, 16}
+_NAMED_AT_LOAD = (".init", ".fini", ".preinit", ".ctors", ".dtors")
 _MACHINES = {"x86_64": 62, "aarch64": 183}
 
 SLOT = "r3_slot."
@@ -64,6 +67,7 @@ def _read(image: bytes) -> Symbols:
         raise ValueError(f"an object file for another machine than this {platform.machine()}")
     table, count = header[6], header[12]
     sections = [_Section._make(_SECTION.unpack_from(image, table + i * _SECTION.size)) for i in range(count)]
+    _refuse_constructors(image, sections, sections[header[13]].offset)
     undefined: set[str] = set()
     defined: dict[str, Definition] = {}
     for name, section, size in _global_symbols(image, sections):
@@ -74,6 +78,19 @@ def _read(image: bytes) -> Symbols:
             defined[name] = Definition(size, writable)
     slots = [name.removeprefix(SLOT) for name in defined if name.startswith(SLOT)]
     return Symbols(frozenset(undefined), defined, {name: defined[name] for name in slots if name in defined})
+
+
+def _refuse_constructors(image: bytes, sections: list[_Section], names: int) -> None:
+    """ValueError for code that would run while the object is linked, before its process is sealed."""
+    for section in sections:
+        start = names + section.name
+        name = image[start : image.index(b"\0", start)].decode().removeprefix(".rela")
+        if section.type in _RUN_AT_LOAD or name.startswith(_NAMED_AT_LOAD):
+            raise ValueError(f"it has code that runs when it is loaded ({name})")
+        if section.type == _SYMBOL_TABLE:
+            kinds = image[section.offset + 4 : section.offset + section.size : _SYMBOL.size]
+            if any(info & 15 == _INDIRECT for info in kinds):
+                raise ValueError("it has code that runs when it is loaded (an indirect function)")
 
 
 def _global_symbols(image: bytes, sections: list[_Section]) -> Iterator[tuple[str, int, int]]:

@@ -22,7 +22,8 @@ _STOPPED = {
 
 def stopped(symbol: str, result: Result) -> str:
     """The sentence for a block that gave up by itself."""
-    return f"{symbol} {_STOPPED[result.status]}, in block {result.block}"
+    how = _STOPPED.get(result.status, "had its worker send an answer that no launch has")
+    return f"{symbol} {how}, in block {result.block}"
 
 
 def crashed(symbol: str, exit_code: int | None, fault: tuple[int, int, int], segments: Iterable[Segment]) -> str:
