@@ -19,7 +19,10 @@ from r3bench.space import UnitFacts, unit_facts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRequest:
-    """Everything that decides a binary: source texts by path, flags, kernel, target, configuration and facts."""
+    """Everything that decides a binary: source texts by path, flags, kernel, target, configuration and facts.
+
+    ``checked`` asks for code that checks every access to memory and says where in the source it was; for a CPU only.
+    """
 
     files: tuple[tuple[str, str], ...]
     main: str
@@ -28,6 +31,7 @@ class BuildRequest:
     target: Target
     configuration: Configuration
     facts: UnitFacts
+    checked: bool = False
 
 
 def launch_for(unit: ReplayUnit, variant: Variant) -> LaunchConfig:

@@ -12,6 +12,7 @@ import llvmlite.binding as llvm
 
 from r3bench import lowering
 from r3bench.errors import BuildError, Unsupported
+from r3bench.lowering import checked
 from r3bench.model import Global, Target
 from r3bench.toolchain import assembler, codegen, irtext, libdevice, passes
 from r3bench.toolchain.job import Job
@@ -44,7 +45,8 @@ def build(job: Job, known: Callable[[str], bool]) -> Product:
     product = Product()
     made = codegen.machine(job.target, job.ptx_version)
     with product.stage("specialize"):
-        ir = specialize(_isolated(job.ir, job.symbol), job.symbol, job.configuration, job.facts)
+        whole = checked.instrument(job.ir) if job.checked else job.ir
+        ir = specialize(_isolated(whole, job.symbol), job.symbol, job.configuration, job.facts)
     ir = _for_cuda(ir, job) if job.target.device == "cuda" else _for_cpu(ir, job, made, product)
     with product.stage("optimize"):
         text = _optimized(ir, job, made)
@@ -86,6 +88,7 @@ def _for_cpu(ir: str, job: Job, made: llvm.TargetMachine, product: Product) -> s
         )
     product.globals = lowered.globals
     product.facts = (("shared_bytes", lowered.shared_bytes), ("argument_bytes", lowered.argument_bytes))
+    product.facts += (("checked", 1),) if job.checked else ()
     return lowered.ir
 
 

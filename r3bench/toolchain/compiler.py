@@ -101,7 +101,8 @@ class Compiler:
     def _build(self, request: BuildRequest) -> Built:
         start = time.perf_counter()
         _check_options(request.configuration.options)
-        ir_key = self._key("ir", request.files, request.main, request.flags, _frontend_arch(request.target))
+        source = request.files, request.main, request.flags, _frontend_arch(request.target)
+        ir_key = self._key("ir", *source, *_if_checked(request))
         used = request.facts.used_by(request.configuration)
         how = self._ptx_version, self._assemble
         key = self._key("built", ir_key, request.symbol, request.target, request.configuration, used, how)
@@ -130,6 +131,7 @@ class Compiler:
                     flags=request.flags,
                     arch=_frontend_arch(request.target),
                     timeout_s=self._timeout_s,
+                    debug=request.checked,
                 )
                 entry = self._ask(job, ())
                 self._cache.put(key, entry)
@@ -144,6 +146,7 @@ class Compiler:
             facts=request.facts,
             ptx_version=self._ptx_version,
             assemble=self._assemble,
+            checked=request.checked,
         )
         found: list[Entry] = []
 
@@ -207,6 +210,13 @@ class Compiler:
 
 def _frontend_arch(target: Target) -> str:
     return target.arch if target.device == "cuda" else "sm_90"
+
+
+def _if_checked(request: BuildRequest) -> tuple[str, ...]:
+    """What sets a checked build apart in keys; BuildError where there is none."""
+    if request.checked and request.target.device != "cpu":
+        raise BuildError(f"a checked build runs on the CPU device only, not on {request.target.device}")
+    return ("checked",) if request.checked else ()
 
 
 def _check_options(options: Options) -> None:

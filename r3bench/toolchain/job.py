@@ -17,6 +17,7 @@ class FrontendJob:
     flags: tuple[str, ...]
     arch: str
     timeout_s: float
+    debug: bool = False
 
     @property
     def what(self) -> str:
@@ -38,6 +39,7 @@ class Job:
     configuration: Configuration
     facts: UnitFacts
     ptx_version: int
+    checked: bool = False
     assemble: bool = True
 
     @property

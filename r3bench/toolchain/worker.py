@@ -197,7 +197,9 @@ def _answer(channel: socket.socket) -> None:
 
 
 def _ir(job: FrontendJob) -> str:
-    return frontend.compile_ir(dict(job.files), job.main, flags=job.flags, arch=job.arch, timeout_s=job.timeout_s)
+    return frontend.compile_ir(
+        dict(job.files), job.main, flags=job.flags, arch=job.arch, timeout_s=job.timeout_s, debug=job.debug
+    )
 
 
 def _parent_knows(channel: socket.socket, module: str) -> bool:

@@ -22,8 +22,11 @@ _PAGE = 1 << 20
 class Runner:
     """Builds kernels of one source for a device. Arrays go in by value; what they hold after the launch comes back."""
 
-    def __init__(self, compiler: Compiler, device: Device, text: str, flags: Sequence[str] = ()) -> None:
+    def __init__(
+        self, compiler: Compiler, device: Device, text: str, flags: Sequence[str] = (), *, checked: bool = False
+    ) -> None:
         self._compiler, self.device, self._text, self._flags = compiler, device, text, tuple(flags)
+        self._checked = checked
         self._typed = frontend.compile_ir({"k.cu": text}, "k.cu", flags=flags, debug=True)
 
     def symbol(self, kernel: str) -> str:
@@ -54,6 +57,7 @@ class Runner:
             target=self.device.target,
             configuration=Configuration(),
             facts=facts,
+            checked=self._checked,
         )
         loaded = self.device.load(self._compiler.submit(request).result().binary)
         before = {f"a{n}": array.reshape(-1).view(np.uint8) for n, array in enumerate(arrays)}
@@ -91,7 +95,7 @@ def _unit(launch: LaunchConfig, parameters: Sequence[Parameter], arguments: Sequ
             block[parameter.offset : parameter.offset + parameter.size] = value
         for offset, array in _arrays(argument).items():
             name, address = f"a{len(allocations)}", _PAGE * (1 + len(allocations))
-            allocations.append(Allocation(name=name, address=address, nbytes=array.nbytes))
+            allocations.append(Allocation(name=name, address=address, nbytes=array.nbytes, dtype=array.dtype.name))
             pointers.append(Pointer(offset=parameter.offset + offset, allocation=name))
             struct.pack_into("<Q", block, parameter.offset + offset, address)
     return ReplayUnit(

@@ -157,6 +157,11 @@ class Arena:
         access, signal, address = FAULT.unpack_from(self._fault)
         return access, signal, address
 
+    @property
+    def page(self) -> mmap.mmap:
+        """The first page: the fault record, and behind it what a checked build and this process tell each other."""
+        return self._fault
+
     def close(self) -> None:
         self._fault.close()
         os.close(self.fd)

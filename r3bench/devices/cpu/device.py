@@ -20,7 +20,7 @@ from r3bench import sealing
 from r3bench.compare import Tolerance, judge
 from r3bench.devices import Bytes, Kernel, Memory
 from r3bench.devices.contents import ARGUMENTS
-from r3bench.devices.cpu import faults
+from r3bench.devices.cpu import faults, violations
 from r3bench.devices.cpu.arena import Arena
 from r3bench.devices.cpu.elf import Symbols
 from r3bench.devices.cpu.limits import check_binary, check_launch, check_unit
@@ -29,7 +29,7 @@ from r3bench.devices.cpu.process import Worker, WorkerDied, ended_by
 from r3bench.devices.cpu.provided import IGNORED
 from r3bench.devices.cpu.wire import RUN, Op, Poison, Reply, Result
 from r3bench.errors import DeviceFault, LaunchError, ReplayTimeout
-from r3bench.model import Binary, LaunchConfig, ReplayUnit, Target, Verdict
+from r3bench.model import Binary, LaunchConfig, ReplayUnit, Target, Verdict, facts_of
 
 _SETUP_TIMEOUT_S = 30.0
 # Empty round trips measured before a window, and before the first: the shortest must be shorter than any real one's.
@@ -49,6 +49,7 @@ class CpuKernel:
         self.identity = identity
         self.binary = binary
         self.symbols = symbols
+        self.checked = bool(facts_of(binary.facts).get("checked"))
 
 
 class _Resources:
@@ -185,7 +186,9 @@ class CpuDevice:
         shape = (*launch.grid, *launch.block, launch.shared_bytes, int(reverse or self.reverse))
         message = RUN.pack(Op.RUN, poison, kernel.identity, *shape)
         message += pack(f"<{len(memories)}I", *(self._memories[memory] for memory in memories))
-        symbol = kernel.binary.symbol
+        symbol, page = kernel.binary.symbol, self._resources.arena.page
+        if kernel.checked:
+            violations.list_buffers(page, memories)
         start = perf_counter_ns()
         try:
             result = worker.ask(message, timeout_s=timeout_s)
@@ -195,6 +198,8 @@ class CpuDevice:
         except WorkerDied as death:
             self._resources.worker = None
             fault = self._resources.arena.fault()
+            if kernel.checked and (violation := violations.found(page, fault[2])):
+                raise DeviceFault(violations.told(symbol, violation, memories)) from None
             segments = [memory.segment for memory in memories]
             raise DeviceFault(faults.crashed(symbol, death.exit_code, fault, segments)) from None
         elapsed = perf_counter_ns() - start

@@ -194,6 +194,56 @@ void r3_on_fault(int signal, const u8 *info, const u8 *context) {
   fault_page->signal = signal;
 }
 
+/* -- the checked build: each access asks first ---------------------------------------------------------------------------- */
+
+enum { FREE, VIOLATION, NOTED, TEXT = 160 };
+struct violation {
+  volatile u32 state, misaligned; /* how many bytes the address should be a multiple of, or 0 */
+  volatile u64 address, bytes, base, extent;
+  volatile u32 thread[3], block[3];
+  volatile u8 text[TEXT];
+};
+/* In the page of the fault record; the parent lists the launch's buffers, the rest of it is the arena's address space. */
+struct checks { struct violation first; volatile u64 arena, arena_end, frames, frames_end, count; volatile u64 buffers[][2]; };
+
+static void note(u32 state, u32 misaligned, const u8 *address, u64 bytes, const char *text, const u8 *base, u64 extent, const u32 *where) {
+  struct violation *to = &((struct checks *)((u8 *)fault_page + 64))->first;
+  u32 free = FREE;
+  if (state == VIOLATION) {
+    if (!__atomic_compare_exchange_n((u32 *)&to->state, &free, VIOLATION, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) && free == VIOLATION)
+      for (;;) relax(); /* another thread was first, and ends the process */
+  } else if (to->state == VIOLATION) {
+    return;
+  }
+  to->state = state;
+  to->misaligned = misaligned;
+  to->address = (u64)address, to->bytes = bytes, to->base = (u64)base, to->extent = extent;
+  for (int i = 0; i < 3; i++) to->thread[i] = where[i], to->block[i] = where[3 + i];
+  for (int i = 0; i < TEXT - 1 && (to->text[i] = text[i]); i++) {}
+}
+
+/* Called before an access of `bytes` bytes. `base` is the array it must stay in, if the source names one; otherwise an
+   address in the arena must lie in a buffer of the launch, and one elsewhere is noted in case it faults. */
+void __r3_check(const u8 *address, u64 bytes, u32 align, const char *text, const u8 *base, u64 extent, u32 tx, u32 ty, u32 tz,
+                u32 bx, u32 by, u32 bz) {
+  const struct checks *known = (const struct checks *)((u8 *)fault_page + 64);
+  u32 where[6] = {tx, ty, tz, bx, by, bz}, misaligned = 0;
+  u64 at = (u64)address;
+  if (at & (align - 1)) {
+    misaligned = align;
+  } else if (base) {
+    if (address >= base && at + bytes <= (u64)base + extent) return;
+  } else if (at >= known->arena && at < known->arena_end) {
+    for (u64 i = 0; i < known->count; i++)
+      if (at >= known->buffers[i][0] && at + bytes <= known->buffers[i][1]) return;
+  } else {
+    if (at < known->frames || at >= known->frames_end) note(NOTED, 0, address, bytes, text, base, extent, where);
+    return;
+  }
+  note(VIOLATION, misaligned, address, bytes, text, base, extent, where);
+  __builtin_trap();
+}
+
 /* -- narrow floats: compiler-rt's names, round to nearest even ------------------------------------------------------------ */
 
 static u64 bits_of(double value) { u64 bits; memcpy(&bits, &value, 8); return bits; }

@@ -24,7 +24,7 @@ from llvmlite import binding as llvm
 from llvmlite.binding.orcjit import JITLibraryBuilder
 
 from r3bench.devices.cpu.native import die_with_parent, libc
-from r3bench.devices.cpu.provided import CONVERSIONS, MATH, MEMORY
+from r3bench.devices.cpu.provided import CHECKS, CONVERSIONS, MATH, MEMORY
 from r3bench.devices.cpu.wire import FORK, HELLO, REAP, SERVER_ANSWER, SERVER_REQUEST
 from r3bench.devices.cpu.worker import Code, Worker, evict_bytes
 
@@ -126,7 +126,7 @@ def _link_driver(image: bytes) -> Code:
     builder = JITLibraryBuilder().add_object_img(image)
     for name in ("memcpy", "memset", "syscall"):
         builder.import_symbol(name, _address(libc, name))
-    for name in (*_DRIVER_EXPORTS, *CONVERSIONS):
+    for name in (*_DRIVER_EXPORTS, *CONVERSIONS, *CHECKS):
         builder.export_symbol(name)
     driver = builder.link(jit, "driver")
     provided = {name: _address(libc, name) for name in MEMORY}
@@ -134,7 +134,7 @@ def _link_driver(image: bytes) -> Code:
     for name in MATH:
         with suppress(AttributeError):  # exp10 and roundeven are younger than some C libraries
             provided[name] = _address(mathematics, name)
-    provided |= {name: driver[name] for name in CONVERSIONS}
+    provided |= {name: driver[name] for name in CONVERSIONS | CHECKS}
     return Code(jit, driver, provided, evict_bytes())
 
 

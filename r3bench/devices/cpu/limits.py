@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from r3bench.devices.cpu.elf import Symbols, read_symbols
-from r3bench.devices.cpu.provided import IGNORED, NAMES
+from r3bench.devices.cpu.provided import CHECKS, IGNORED, NAMES
 from r3bench.errors import LaunchError
 from r3bench.model import Binary, LaunchConfig, ReplayUnit, Target, facts_of
 
@@ -54,7 +54,8 @@ def check_binary(binary: Binary, target: Target) -> Symbols:
         symbols = read_symbols(binary.image)
     except ValueError as error:
         raise LaunchError(f"{binary.symbol} cannot be loaded: {error}") from error
-    if unknown := sorted(symbols.undefined - NAMES - IGNORED):
+    checks = CHECKS if facts_of(binary.facts).get("checked") else frozenset()
+    if unknown := sorted(symbols.undefined - NAMES - IGNORED - checks):
         raise LaunchError(f"{binary.symbol} calls {', '.join(unknown)}, which the CPU device does not provide")
     if missing := sorted({"r3_run_block", "r3_frame_bytes"} - symbols.defined.keys()):
         raise LaunchError(f"{binary.symbol} cannot be loaded: its object does not define {', '.join(missing)}")

@@ -14,6 +14,8 @@ MEMORY = frozenset({"memcpy", "memmove", "memset", "memcmp"})
 # Defined by driver.c; called by code for processors that lack the instructions.
 CONVERSIONS = frozenset({"__truncsfhf2", "__truncdfhf2", "__truncsfbf2", "__truncdfbf2", "__extendhfsf2"})
 NAMES = MATH | MEMORY | CONVERSIONS
+# Defined by driver.c too; for checked builds only.
+CHECKS = frozenset({"__r3_check"})
 
 # Not a function: the assembler names it when code is position independent.
 IGNORED = frozenset({"_GLOBAL_OFFSET_TABLE_"})

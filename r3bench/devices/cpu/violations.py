@@ -1,0 +1,113 @@
+"""The checked build from outside: which buffers a launch may touch, and what the access did that it was stopped for.
+
+Both lie in the first page of the arena behind the fault record, laid out as driver.c has it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from r3bench.devices.cpu.memory import CpuMemory
+from r3bench.devices.cpu.wire import ARENA, ARENA_BYTES, FRAMES, FRAMES_BYTES
+
+_OFFSET = 64
+# state, alignment that was missed, address, bytes, base, extent, thread, block, text; then the limits of arena and
+# frames, and how many buffers follow
+_RECORD = struct.Struct("<II4Q3I3I160s")
+_KNOWN = struct.Struct("<5Q")
+_BUFFERS = _OFFSET + _RECORD.size + _KNOWN.size
+MOST_BUFFERS = (mmap.PAGESIZE - _BUFFERS) // 16
+_VIOLATION, _NOTED = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """An access that was not allowed. ``base`` is 0 unless the source names the array, then of ``extent`` bytes."""
+
+    address: int
+    nbytes: int
+    base: int
+    extent: int
+    misaligned: int
+    thread: tuple[int, int, int]
+    block: tuple[int, int, int]
+    access: str
+    place: str
+    array: str
+
+
+def list_buffers(page: mmap.mmap, memories: Sequence[CpuMemory]) -> None:
+    """Tell the checks where the launch's buffers are; ValueError if they are too many to be listed."""
+    spans = [(held.segment.base, span) for held in memories for span in held.segment.spans.values()]
+    if len(spans) > MOST_BUFFERS:
+        raise ValueError(f"a checked build knows at most {MOST_BUFFERS} buffers, not {len(spans)}")
+    page[_OFFSET:_BUFFERS] = bytes(_BUFFERS - _OFFSET)
+    limits = (ARENA, ARENA + ARENA_BYTES, FRAMES, FRAMES + FRAMES_BYTES, len(spans))
+    _KNOWN.pack_into(page, _OFFSET + _RECORD.size, *limits)
+    for number, (base, span) in enumerate(spans):
+        struct.pack_into("<2Q", page, _BUFFERS + 16 * number, base + span.start, base + span.end)
+
+
+def found(page: mmap.mmap, fault: int) -> Violation | None:
+    """The access that ended the worker, or the one that was let through and led to a ``fault`` at its address."""
+    state, misaligned, address, nbytes, base, extent, *rest = _RECORD.unpack_from(page, _OFFSET)
+    if state != _VIOLATION and not (state == _NOTED and address <= fault < address + nbytes):
+        return None
+    access, place, array = (*rest[6].split(b"\0", 1)[0].decode("utf-8", "replace").split("|"), "", "", "")[:3]
+    thread, block = (rest[0], rest[1], rest[2]), (rest[3], rest[4], rest[5])
+    return Violation(address, nbytes, base, extent, misaligned, thread, block, access, place, array)
+
+
+def told(symbol: str, violation: Violation, memories: Sequence[CpuMemory]) -> str:
+    """The sentence for a person: what was accessed, by whom, from which line."""
+    where = _in_array(violation) if violation.base else _in_buffer(violation, memories)
+    how = f"not aligned to {violation.misaligned} bytes, " if violation.misaligned else ""
+    size = f"{violation.nbytes} byte{'s' if violation.nbytes > 1 else ''}"
+    who = f"block {violation.block}, thread {violation.thread}"
+    did = f"{violation.access or 'touched'} {size} at {violation.place or 'an unknown line'}"
+    return f"{symbol} {did}, {who}: {how}{where}"
+
+
+def _in_array(violation: Violation) -> str:
+    offset = violation.address - violation.base
+    index, elements = offset // violation.nbytes, violation.extent // violation.nbytes
+    return f"index {index} of {violation.array} ({elements} elements of {violation.nbytes} bytes)"
+
+
+def _in_buffer(violation: Violation, memories: Sequence[CpuMemory]) -> str:
+    spans = [
+        (_distance(violation.address - held.segment.base, span.start, span.end), held, span.name)
+        for held in memories
+        for span in held.segment.spans.values()
+    ]
+    distance, held, name = min(spans, key=lambda each: each[0])
+    if distance > 1 << 32:
+        return f"address {violation.address:#x}, far from every buffer"
+    dtype, shape = _type(held, name)
+    span = held.segment.spans[name]
+    offset = violation.address - held.segment.base - span.start
+    size, count = np.dtype(dtype).itemsize, span.nbytes // np.dtype(dtype).itemsize
+    index = f"index {offset // size}"
+    if 0 <= offset < span.nbytes and len(shape) > 1 and prod(shape) == count:
+        index = f"index {tuple(int(i) for i in np.unravel_index(offset // size, shape))}"
+    return f"{index} of {name or 'the argument block'} ({count} elements of {dtype})"
+
+
+def _distance(offset: int, start: int, end: int) -> int:
+    return max(start - offset, offset - end + 1, 0)
+
+
+def _type(held: CpuMemory, name: str) -> tuple[str, tuple[int, ...]]:
+    for allocation in held.unit.allocations:
+        if allocation.name == name:
+            return allocation.dtype, allocation.shape
+    for variable in held.unit.globals:
+        if variable.symbol == name:
+            return variable.dtype, variable.shape
+    return "uint8", ()
