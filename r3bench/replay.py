@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Literal, Protocol, TypeVar
 
@@ -198,6 +198,22 @@ class Trial:
         self.stages += [("load", loaded - begin), ("verify", perf_counter() - loaded)]
         return verdict
 
+    def explain(self, build: Future[Built], timeout_s: float) -> None:
+        """Replay what faulted in its checked build, and add to the verdict which access that stopped at."""
+        found = attempt(lambda: self._replay_checked(build, timeout_s))
+        if isinstance(found, Failure) and found.verdict.status is Status.FAULT:
+            first, second = self.verdict.detail, found.verdict.detail
+            detail = first if first == second else f"{first}; checked access by access: {second}"
+            self.verdict = replace(self.verdict, detail=detail)
+
+    def _replay_checked(self, build: Future[Built], timeout_s: float) -> None:
+        device, memory = self.placement.device, self.placement.ring.take(1)[0]
+        kernel = device.load(build.result().binary)
+        for order in device.orders:
+            device.restore(memory)
+            launch = remix.launch_for(self.placement.material.unit, self.variant)
+            device.launch(kernel, memory, launch, timeout_s=timeout_s, order=order)
+
     def rank(self, procedure: Procedure) -> None:
         """Time the verified arm for a ranking; a candidate that fails meanwhile loses its match."""
         arm = self.arm
@@ -245,10 +261,13 @@ def image_loads(capture: Capture, target: Target) -> bool:
     return capture.image_format in ("ptx", "fatbin") or dict(capture.recorded_on).get("arch") == target.arch
 
 
-def build(material: Material, variant: Variant, target: Target, compiler: Builder) -> Future[Built]:
+def build(
+    material: Material, variant: Variant, target: Target, compiler: Builder, *, checked: bool = False
+) -> Future[Built]:
     """Start building a variant for a unit; a variant that cannot even be asked for fails in the future too.
 
-    The recorded kernel is the application's own image, where one was recorded that the target can load.
+    The recorded kernel is the application's own image, where one was recorded that the target can load. ``checked``
+    asks for the build that checks every access, which only the CPU device runs.
     """
     recorded = None if variant.files or variant.configuration else recorded_image(material, target)
     if recorded is not None:
@@ -257,7 +276,7 @@ def build(material: Material, variant: Variant, target: Target, compiler: Builde
         return ready
     try:
         request = remix.build_request(material.capture, material.texts, material.unit, variant, target)
-        return compiler.submit(request)
+        return compiler.submit(replace(request, checked=checked))
     except CandidateFailure as failure:
         failed: Future[Built] = Future()
         failed.set_exception(failure)
@@ -272,10 +291,16 @@ def evaluate(
     timing: Timing = "rank",
     timeout_s: float = 10.0,
     lock: Lock = nullcontext,
+    compiler: Builder | None = None,
 ) -> Outcome:
-    """Verify a variant, and rank it if it matches; ``lock`` is held while it is timed, and only then."""
+    """Verify a variant, and rank it if it matches; ``lock`` is held while it is timed, and only then.
+
+    With a ``compiler``, a fault on the CPU device is replayed once in a checked build, which says where it was.
+    """
     trial = Trial(placement, variant)
     trial.verify(built, timeout_s)
+    if compiler and trial.verdict.status is Status.FAULT and placement.device.target.device == "cpu":
+        trial.explain(build(placement.material, variant, placement.device.target, compiler, checked=True), timeout_s)
     if trial.matches and timing == "rank":
         with lock():
             trial.rank(procedure_for(placement.device.target, ranking=True, timeout_s=timeout_s))
@@ -301,7 +326,7 @@ def replay(
     placement = Placement(device, material)
     try:
         built = build(material, variant, device.target, compiler)
-        return evaluate(placement, variant, built, timing=timing, timeout_s=timeout_s)
+        return evaluate(placement, variant, built, timing=timing, timeout_s=timeout_s, compiler=compiler)
     finally:
         placement.release()
 

@@ -127,9 +127,11 @@ class ReplayServer:
         """Replay a variant on one unit; ``timing="none"`` only verifies it."""
 
         def run(material: Material, builds: Sequence[Future[Built]]) -> Outcome:
-            limit, lock = self._timeout_s, self._timing
+            limit, lock, compiler = self._timeout_s, self._timing, self._compiler
             with self._placed(material) as placement:
-                return evaluate(placement, variant, builds[0], timing=timing, timeout_s=limit, lock=lock)
+                return evaluate(
+                    placement, variant, builds[0], timing=timing, timeout_s=limit, lock=lock, compiler=compiler
+                )
 
         return self._request(capture, unit, (variant,), run)
 

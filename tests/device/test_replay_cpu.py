@@ -129,7 +129,8 @@ def test_a_specialized_kernel_matches_on_every_unit(server: ReplayServer, record
         ("  __syncthreads();\n", "", Status.MISMATCH, "x["),
         ("sum += held[k]", "sum += (float)held[k]", Status.MISMATCH, "x["),
         ("const double *rate", "double *rate", Status.MATCH, ""),
-        ("x[i] = sum", "x[i + n] = sum", Status.FAULT, "blur"),
+        ("x[i] = sum", "x[i + n] = sum", Status.FAULT, "wrote 8 bytes at blur.cu:9, block ("),
+        ("x[i] = sum", "x[i + n] = sum", Status.FAULT, " of x (20000 elements of float64)"),
         ("double sum = 0.0;", "double sum = 0.0; __trap();", Status.FAULT, "blur"),
         (
             "double sum = 0.0;",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import llvmlite.binding as llvm
 import pytest
 
 from r3bench import frontend
@@ -10,6 +11,7 @@ from r3bench.lowering import Lowered, lower
 from r3bench.toolchain import codegen
 from r3bench.toolchain.build import optimize_lightly
 
+llvm.initialize_all_targets()
 DATA_LAYOUT = "e-m:e-p270:32:32-p271:32:32-p272:64:64-i64:64-i128:128-f80:128-n8:16:32:64-S128"
 
 
