@@ -57,7 +57,8 @@ def run(folder: Path) -> bool:
 
 def search(folder: Path) -> bool:
     seconds, printed = pytest_s(folder, "--durations=8", "--r3-evolve", f"--r3-reports={folder / 'reports'}", CAPTURES)
-    print(printed[printed.find("r3bench: search") :])
+    failures = printed.find(" FAILURES ")
+    print(printed[failures if failures >= 0 else printed.find("r3bench: search") :])
     return judge("run with search", seconds, SEARCH_S, "s")
 
 
