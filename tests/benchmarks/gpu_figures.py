@@ -27,7 +27,7 @@ from time import perf_counter
 import numpy as np
 
 from kernels.miniweather.driver import TOP, open_session
-from kernels.miniweather.record import Run, record
+from kernels.miniweather.record import Run, record, tolerances
 from r3bench import store
 from r3bench.devices import open_device
 from r3bench.devices.cuda.device import CudaDevice
@@ -70,7 +70,10 @@ def large_units(nx: int, nz: int) -> Iterator[list[Capture]]:
     kept = dict.fromkeys(("tendencies_x", "tendencies_z", "update"), ((0, 1),)) | {"diagnostics": ((0, 0),)}
     with tempfile.TemporaryDirectory() as folder:
         with open_session("cuda", "tests.benchmarks.gpu_figures", "nvcc") as session:
-            record(session, Run(weather="thermal", nx=nx, nz=nz, kept=kept), Path(folder))
+            run = Run(weather="thermal", nx=nx, nz=nz, kept=kept)
+            record(session, run, Path(folder))
+        for name, text in tolerances([run]).items():
+            Path(folder, name).write_text(text, encoding="utf-8")
         yield captures(Path(folder))
 
 
@@ -108,22 +111,17 @@ def units(server: ReplayServer, found: list[Capture], what: str) -> None:
 def bandwidth(device: CudaDevice, mebibytes: int) -> None:
     unit, before = large_buffer(mebibytes)
     memory = device.allocate(unit, before)
-    other = (before["x"].view(np.float64) * (1 + 2**-52)).view(np.uint8)
-    other.flags.writeable = False
-    moved = 2 * before["x"].size / 1e6
-
-    def restored() -> None:
-        device.restore(memory)
-        device.compare(memory, before)
-
-    compare = milliseconds(lambda: device.compare(memory, before))
-    rounded = milliseconds(lambda: device.compare(memory, {"x": other}))
-    restore = milliseconds(restored) - compare
-    copy = device.copy_seconds(before["x"].size) * 1e3
+    rounded = (before["x"].view(np.float64) * (1 + 2**-52)).view(np.uint8)
+    rounded.flags.writeable = False
+    found = device.seconds(memory, before)
+    found["compare, every element rounded"] = device.seconds(memory, {"x": rounded})["compare"]
+    copy, moved = found.pop("copy"), 2 * before["x"].size / 1e9
+    for name, seconds in found.items():
+        share = f"{copy / seconds:.0%} of the driver's copy ({moved / copy:.0f} GB/s)"
+        print(f"bandwidth      {mebibytes} MiB {name}: {moved / seconds:.0f} GB/s, {share}")
+    whole = milliseconds(lambda: device.compare(memory, before))
+    print(f"bandwidth      {mebibytes} MiB compare, from request to verdict: {whole:.2f} ms")
     device.release(memory)
-    for name, took in (("restore", restore), ("compare", compare), ("compare, every element rounded", rounded)):
-        share = f"{copy / took:.0%} of the driver's copy ({moved / copy:.0f} GB/s)"
-        print(f"bandwidth      {mebibytes} MiB {name}: {moved / took:.0f} GB/s, {share}")
 
 
 def evaluation(server: ReplayServer, capture: Capture) -> None:
@@ -138,7 +136,8 @@ def evaluation(server: ReplayServer, capture: Capture) -> None:
         seconds.append(perf_counter() - begin)
         assert outcome.verdict.status is Status.MATCH, outcome.verdict.detail
         stages.append(dict(outcome.stages))
-    parts = {name: statistics.median(stage.get(name, 0.0) for stage in stages) * 1e3 for name in stages[0]}
+    names = dict.fromkeys(name for stage in stages for name in stage)
+    parts = {name: statistics.median(stage[name] for stage in stages if name in stage) * 1e3 for name in names}
     said = ", ".join(f"{name} {value:.2f}" for name, value in parts.items())
     print(f"evaluation     {capture.name}: median {statistics.median(seconds) * 1e3:.1f} ms ({said})")
 
@@ -186,6 +185,8 @@ def reproducible(compiler: Compiler, found: list[Capture]) -> None:
                 clones = fit([arm], placement.ring, GPU)
                 samples = [window(arm, placement.ring, clones, 10.0) for _ in range(51)]
                 medians[capture.name].append(statistics.median(samples))
+                quarters = [f"{q / 1e3:.2f}" for q in statistics.quantiles(samples)]
+                print(f"windows        {capture.name}: {clones} launches each, quarters {', '.join(quarters)} us")
                 placement.release()
     for name, (first, second) in medians.items():
         print(

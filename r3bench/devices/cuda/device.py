@@ -15,7 +15,7 @@ import numpy as np
 from r3bench.compare import Buffer as Compared
 from r3bench.compare import Found, Tolerance, buffers, difference_found, differences, tolerance_of, verdict_of
 from r3bench.devices import Bytes, Kernel, Memory
-from r3bench.devices.cuda.memory import Contents, CudaMemory, Recorded, open_shared, wired
+from r3bench.devices.cuda.memory import Contents, CudaMemory, Exchange, Recorded, wired
 from r3bench.devices.cuda.nvml import Nvml
 from r3bench.devices.cuda.outcome import failure
 from r3bench.devices.cuda.process import Worker, WorkerDied
@@ -56,12 +56,14 @@ class _Resources:
 
     def __init__(self) -> None:
         self.worker: Worker | None = None
+        self.exchange = Exchange()
         self.management: Nvml | None = None
         with suppress(OSError):
             self.management = Nvml()
 
     def close(self) -> None:
         self.drop_worker()
+        self.exchange.close()
         management, self.management = self.management, None
         if management is not None:
             management.close()
@@ -135,16 +137,15 @@ class CudaDevice:
         worker = self._worker()
         self._provide_memory(worker, held)
         sizes = {buffer.name: buffer.nbytes for buffer in held.recorded.buffers}
-        with open_shared(sum(sizes[name] for name in names)) as (fd, data):
-            stale = self._stale([held])
-            message = {"op": "download", "memory": held.number, "names": names, "restore": stale}
-            self._ask(worker, message, "reading memory back", fds=[fd])
-            held.stale = False
-            ends = np.cumsum([sizes[name] for name in names])
-            return {
-                name: held.original(name, data[end - sizes[name] : end]).copy()
-                for name, end in zip(names, ends, strict=True)
-            }
+        fd, data = self._resources.exchange.room(sum(sizes[name] for name in names))
+        message = {"op": "download", "memory": held.number, "names": names, "restore": self._stale([held])}
+        self._ask(worker, message, "reading memory back", fds=[fd])
+        held.stale = False
+        ends = np.cumsum([sizes[name] for name in names])
+        return {
+            name: held.original(name, data[end - sizes[name] : end].copy())
+            for name, end in zip(names, ends, strict=True)
+        }
 
     def compare(
         self, memory: Memory, expected: Mapping[str, Bytes], tolerances: Mapping[str, Tolerance] | None = None
@@ -166,6 +167,26 @@ class CudaDevice:
         self, held: CudaMemory, wanted: Sequence[Compared], expected: Mapping[str, Bytes], overrides: Any
     ) -> dict[str, Difference | None]:
         worker = self._worker()
+        rules, changed = self._rules(worker, held, wanted, expected, overrides)
+        message = {"op": "compare", "memory": held.number, "rules": rules, "restore": self._stale([held])}
+        rows = self._ask(worker, message, "comparing")["rows"]
+        held.stale = False
+        if changed is not None:
+            self._drop(worker, changed)
+        return {
+            each.name: _difference(expected[each.name], each, tolerance_of(held.unit, each, overrides), row)
+            for each, row in zip(wanted, rows, strict=True)
+        }
+
+    def _rules(
+        self,
+        worker: Worker,
+        held: CudaMemory,
+        wanted: Sequence[Compared],
+        expected: Mapping[str, Bytes],
+        overrides: Mapping[str, Tolerance],
+    ) -> tuple[list[tuple[Any, ...]], Contents | None]:
+        """How the worker compares these buffers with what is expected, which it has then; what to drop afterwards."""
         self._provide_memory(worker, held)
         changed, keep = held.recorded.expected(expected)
         numbers = dict.fromkeys(held.names(), held.recorded.before.number)
@@ -173,15 +194,7 @@ class CudaDevice:
             self._provide_contents(worker, changed)
             numbers |= {buffer.name: changed.number for buffer in changed.buffers}
         rules = [held.recorded.rule(each, expected[each.name], numbers[each.name], overrides) for each in wanted]
-        message = {"op": "compare", "memory": held.number, "rules": rules, "restore": self._stale([held])}
-        rows = self._ask(worker, message, "comparing")["rows"]
-        held.stale = False
-        if changed is not None and not keep:
-            self._drop(worker, changed)
-        return {
-            each.name: _difference(expected[each.name], each, tolerance_of(held.unit, each, overrides), row)
-            for each, row in zip(wanted, rows, strict=True)
-        }
+        return rules, None if keep else changed
 
     def release(self, memory: Memory) -> None:
         held = self._own(memory)
@@ -307,10 +320,10 @@ class CudaDevice:
         if kernel.number in worker.kernels:
             return
         binary = kernel.binary
-        with open_shared(len(binary.image)) as (fd, data):
-            data[:] = np.frombuffer(binary.image, np.uint8)
-            message = {"op": "load", "id": kernel.number, "symbol": binary.symbol}
-            kernel.learn(self._ask(worker, message, f"loading {binary.symbol}", fds=[fd])["facts"])
+        fd, data = self._resources.exchange.room(len(binary.image))
+        data[:] = np.frombuffer(binary.image, np.uint8)
+        message = {"op": "load", "id": kernel.number, "symbol": binary.symbol, "nbytes": len(binary.image)}
+        kernel.learn(self._ask(worker, message, f"loading {binary.symbol}", fds=[fd])["facts"])
         worker.kernels.add(kernel.number)
 
     def _provide_memory(self, worker: Worker, memory: CudaMemory) -> None:
@@ -324,9 +337,9 @@ class CudaDevice:
     def _provide_contents(self, worker: Worker, contents: Contents) -> None:
         if contents.number in worker.contents:
             return
-        with contents.file() as fd:
-            message = {"op": "contents", "id": contents.number, "buffers": [wired(each) for each in contents.buffers]}
-            self._ask(worker, message, "uploading recorded contents", fds=[fd])
+        fd = contents.lay_out(self._resources.exchange)
+        message = {"op": "contents", "id": contents.number, "buffers": [wired(each) for each in contents.buffers]}
+        self._ask(worker, message, "uploading recorded contents", fds=[fd])
         worker.contents.add(contents.number)
 
     def _drop(self, worker: Worker, contents: Contents) -> None:
@@ -385,9 +398,16 @@ class CudaDevice:
             found |= {"driver": management.driver(), **management.conditions(str(self.hello["uuid"]), pid)}
         return found
 
-    def copy_seconds(self, nbytes: int) -> float:
-        """How long the driver's own copy of so many bytes takes on the device: what restoring is measured against."""
-        return float(self._ask(self._worker(), {"op": "copy", "nbytes": nbytes}, "copying")["ns"]) / 1e9
+    def seconds(self, memory: Memory, expected: Mapping[str, Bytes]) -> dict[str, float]:
+        """How long restoring and comparing take on the GPU itself, and the driver's own copy of as many bytes."""
+        held = self._own(memory)
+        worker = self._worker()
+        rules, changed = self._rules(worker, held, buffers(held.unit), expected, {})
+        message = {"op": "seconds", "memory": held.number, "rules": rules}
+        found = self._ask(worker, message, "measuring the device's own work")
+        if changed is not None:
+            self._drop(worker, changed)
+        return {name: float(value) for name, value in found.items()}
 
     def close(self) -> None:
         self._finalizer()

@@ -171,12 +171,6 @@ class Launches:
         finally:
             call(cuda.cuGraphExecDestroy, graph)
 
-    def copy_ns(self, to: int, source: int, nbytes: int) -> float:
-        """Nanoseconds of a copy by the driver between events."""
-        call(cuda.cuEventRecord, self._begin, self._stream)
-        call(cuda.cuMemcpyDtoDAsync, to, source, nbytes, self._stream)
-        return self._since_begin()
-
     def occupancy(self, identity: int, shape: Shape) -> int:
         """Blocks that fit on a multiprocessor at once."""
         threads = shape.block[0] * shape.block[1] * shape.block[2]
@@ -214,9 +208,6 @@ class Launches:
     def _timed(self, graph: Any) -> float:
         call(cuda.cuEventRecord, self._begin, self._stream)
         call(cuda.cuGraphLaunch, graph, self._stream)
-        return self._since_begin()
-
-    def _since_begin(self) -> float:
         call(cuda.cuEventRecord, self._end, self._stream)
         call(cuda.cuEventSynchronize, self._end)
         return float(call(cuda.cuEventElapsedTime, self._begin, self._end)) * 1e6

@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -23,6 +22,26 @@ from r3bench.model import ReplayUnit
 _numbers = count()
 
 
+class Exchange:
+    """A file in memory by which bulk data goes to the worker and back; kept, since new pages cost more than copying."""
+
+    def __init__(self) -> None:
+        self._fd = os.memfd_create("r3bench-exchange", os.MFD_CLOEXEC)
+        self._data = np.empty(0, np.uint8)
+
+    def room(self, nbytes: int) -> tuple[int, Bytes]:
+        """The file's descriptor and its first bytes; what was in them before is still there."""
+        if nbytes > self._data.size:
+            os.ftruncate(self._fd, nbytes)
+            self._data = np.frombuffer(mmap.mmap(self._fd, nbytes), np.uint8)
+        return self._fd, self._data[:nbytes]
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
 @dataclass(eq=False, slots=True)
 class Contents:
     """Bytes of some buffers that the worker keeps on the GPU, uploaded when they are first needed there.
@@ -35,26 +54,14 @@ class Contents:
     owner: object = None
     number: int = field(default_factory=lambda: next(_numbers))
 
-    @contextmanager
-    def file(self) -> Iterator[int]:
-        """The bytes laid out as the worker expects them, in a file without a name."""
+    def lay_out(self, exchange: Exchange) -> int:
+        """Put the bytes as the worker expects them into the file that is exchanged; its descriptor."""
         layout = packed(self.buffers)
-        with open_shared(layout.nbytes) as (fd, data):
-            for buffer in self.buffers:
-                at = layout.offsets[buffer.name]
-                data[at : at + buffer.nbytes] = self.arrays[buffer.name]
-            yield fd
-
-
-@contextmanager
-def open_shared(nbytes: int) -> Iterator[tuple[int, Bytes]]:
-    """A file in memory that can be sent to another process, and its bytes."""
-    fd = os.memfd_create("r3bench-bytes", os.MFD_CLOEXEC)
-    try:
-        os.ftruncate(fd, nbytes)
-        yield fd, np.frombuffer(mmap.mmap(fd, nbytes) if nbytes else b"", np.uint8)
-    finally:
-        os.close(fd)
+        fd, data = exchange.room(layout.nbytes)
+        for buffer in self.buffers:
+            at = layout.offsets[buffer.name]
+            data[at : at + buffer.nbytes] = self.arrays[buffer.name]
+        return fd
 
 
 class Recorded:

@@ -17,6 +17,7 @@ from r3bench.devices.cuda.space import Space
 Table = NDArray[Any]
 
 _TABLES_BYTES = 64 << 20
+_TRIES = 9
 _KERNELS = ("r3_copy", "r3_patch", "r3_compare", "r3_poison", "r3_nothing")
 
 
@@ -103,6 +104,20 @@ class Service:
 
     def nothing(self) -> None:
         self._run("r3_nothing", 1, 1)
+
+    def seconds(self, action: Callable[[], object]) -> float:
+        """The least time by the GPU's events that an action took in some tries."""
+        begin, end = (call(cuda.cuEventCreate, 0) for _ in range(2))
+        samples = []
+        for _ in range(_TRIES):
+            call(cuda.cuEventRecord, begin, self.stream)
+            action()
+            call(cuda.cuEventRecord, end, self.stream)
+            call(cuda.cuEventSynchronize, end)
+            samples.append(float(call(cuda.cuEventElapsedTime, begin, end)) / 1e3)
+        for event in (begin, end):
+            call(cuda.cuEventDestroy, event)
+        return min(samples)
 
     def _run(self, name: str, blocks: int, threads: int, *arguments: tuple[int, Any], shared_bytes: int = 0) -> None:
         given = (tuple(value for value, _ in arguments), tuple(kind for _, kind in arguments))

@@ -14,6 +14,8 @@ from r3bench.devices.cuda.placement import GRANULE, Range
 # Where ranges go that need no place of their own: address space costs nothing, and this much is never used up.
 _ARENA_HINT = 1 << 44
 _ARENA_BYTES = 1 << 42
+# The driver puts small reservations where it likes, and larger ones where it is asked to.
+_RESERVED_TOGETHER = 64 << 20
 
 
 class Space:
@@ -32,6 +34,7 @@ class Space:
         self._next = self._arena.start
         self._free: defaultdict[int, list[int]] = defaultdict(list)
         self._mapped: dict[int, Range] = {}
+        self._reserved: dict[Range, int] = {}
         self._open: set[int] = set()
         self._always: set[int] = set()
 
@@ -70,18 +73,37 @@ class Space:
 
     def map_at(self, wanted: Range) -> bool:
         """Memory at these very addresses; False if they cannot be had."""
-        start = try_call(cuda.cuMemAddressReserve, wanted.nbytes, GRANULE, wanted.start, 0)
-        if start is None:
+        if any(place.start < wanted.end and wanted.start < place.end for place in self._mapped.values()):
             return False
-        if int(start) != wanted.start:
-            call(cuda.cuMemAddressFree, start, wanted.nbytes)
+        around = self._reserve_around(wanted)
+        if around is None:
             return False
+        self._reserved[around] = self._reserved.get(around, 0) + 1
         try:
             self._back(wanted)
         except CudaError:
-            call(cuda.cuMemAddressFree, wanted.start, wanted.nbytes)
+            self._leave(around)
             raise
         return True
+
+    def _reserve_around(self, wanted: Range) -> Range | None:
+        """A reservation that holds these addresses: one there is, or a new one."""
+        for around in self._reserved:
+            if around.start <= wanted.start and wanted.end <= around.end:
+                return around
+        step = _RESERVED_TOGETHER
+        around = Range(wanted.start // step * step, -(-wanted.end // step) * step)
+        start = try_call(cuda.cuMemAddressReserve, around.nbytes, GRANULE, around.start, 0)
+        if start is not None and int(start) != around.start:
+            call(cuda.cuMemAddressFree, start, around.nbytes)
+            return None
+        return around if start is not None else None
+
+    def _leave(self, around: Range) -> None:
+        self._reserved[around] -= 1
+        if not self._reserved[around]:
+            del self._reserved[around]
+            call(cuda.cuMemAddressFree, around.start, around.nbytes)
 
     def _back(self, place: Range) -> None:
         """Put memory behind reserved addresses."""
@@ -101,7 +123,7 @@ class Space:
         if self._arena.start <= start < self._arena.end:
             self._free[place.nbytes].append(start)
         else:
-            call(cuda.cuMemAddressFree, start, place.nbytes)
+            self._leave(next(around for around in self._reserved if around.start <= start < around.end))
 
     # -- access --
 

@@ -121,7 +121,7 @@ class Units:
         layout = packed(buffers)
         place = self.space.map(layout.nbytes)
         self.space.open([place.start])
-        with mmap.mmap(fd, layout.nbytes, prot=mmap.PROT_READ) as shared:
+        with mmap.mmap(fd, layout.nbytes, mmap.MAP_SHARED | mmap.MAP_POPULATE, mmap.PROT_READ) as shared:
             data = np.frombuffer(shared, np.uint8)
             call(cuda.cuMemcpyHtoD, place.start, data.ctypes.data, layout.nbytes)
             del data
@@ -265,6 +265,19 @@ class Units:
         call(cuda.cuMemcpyDtoH, data.ctypes.data, address, nbytes)
         return data.tobytes()
 
+    def seconds(self, identity: int, rules: Sequence[Sequence[Any]]) -> dict[str, float]:
+        """How long restoring and comparing a copy take on the GPU itself: the least of some tries."""
+        copy = self.copies[identity]
+        self.restore([identity])
+        self.compare(identity, rules, "seconds")
+        chunk_table = self._tables.get(("chunks", (identity,)), lambda: copy.chunks)
+        piece_table = self._tables.get(("seconds", identity), lambda: self._pieces(copy, rules))
+        place, _ = self._tables.get(("rows", len(rules)), lambda: np.zeros(len(rules), ROW))
+        return {
+            "restore": self._service.seconds(lambda: self._service.copy(chunk_table)),
+            "compare": self._service.seconds(lambda: self._service.compare(piece_table, place, again=False)),
+        }
+
     # -- reading back --
 
     def download(self, identity: int, names: Sequence[str], fd: int) -> None:
@@ -273,7 +286,7 @@ class Units:
         self.space.open(copy.starts)
         total = sum(copy.sizes[name] for name in names)
         if total:
-            with mmap.mmap(fd, total) as shared:
+            with mmap.mmap(fd, total, mmap.MAP_SHARED | mmap.MAP_POPULATE) as shared:
                 data = np.frombuffer(shared, np.uint8)
                 at = 0
                 for name in names:
