@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from r3bench import sealing
 from r3bench.devices import Device, open_device, survey
 from r3bench.devices.cpu.device import CpuDevice
 from r3bench.devices.cpu.elf import read_symbols
@@ -535,6 +536,24 @@ def test_kernels_nobody_holds_are_unloaded(single: CpuDevice, build: Build) -> N
     worker = single._resources.worker
     assert worker is not None
     assert worker.kernels == {0}
+
+
+def test_a_worker_that_has_run_a_kernel_links_no_other(single: CpuDevice, build: Build) -> None:
+    """It is sealed; the next one links both, so that two kernels in turn need no third."""
+    unit, before = unit_of()
+    memory = single.allocate(unit, before)
+    used = []
+    first = single.load(build(SAXPY))
+    single.launch(first, memory, unit.launch)
+    used.append(single._resources.worker)
+    second = single.load(build(SAXPY + "/* another */"))
+    for kernel in (second, first, second):
+        single.restore(memory)
+        single.launch(kernel, memory, unit.launch)
+        np.testing.assert_array_equal(floats(single, memory), 1 + 2 * np.arange(1000, dtype=np.float32))
+        used.append(single._resources.worker)
+    assert len(set(map(id, used))) == 2
+    assert single.conditions()["seal"] == sealing.state()
 
 
 def test_close_ends_the_worker_and_may_be_repeated(build: Build) -> None:
