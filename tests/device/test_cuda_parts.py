@@ -1,0 +1,201 @@
+"""The parts of the CUDA device that need no GPU: where buffers go, messages, what errors mean, what the survey says."""
+
+from __future__ import annotations
+
+import os
+import socket
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from r3bench.devices import survey
+from r3bench.devices.cuda import nvml, wire
+from r3bench.devices.cuda import survey as cuda_survey
+from r3bench.devices.cuda.outcome import failure
+from r3bench.devices.cuda.placement import (
+    ALIGN,
+    GRANULE,
+    REDZONE,
+    Buffer,
+    Range,
+    packed,
+    recorded_ranges,
+    redzones,
+    relocated,
+)
+from r3bench.errors import DeviceFault, DeviceUnavailable, LaunchError
+
+BASE = 0x7F00_0000_0000
+BUFFERS = (
+    Buffer("a", BASE + 4096, 1000),
+    Buffer("b", BASE + GRANULE + 16, 3 * GRANULE),
+    Buffer("c", BASE + 9 * GRANULE + 512, 24, 512),
+    Buffer("variable", None, 4),
+)
+
+# -- placement --------------------------------------------------------------------------------------------------------
+
+
+def test_recorded_ranges_are_the_granules_in_use() -> None:
+    assert recorded_ranges(BUFFERS) == [
+        Range(BASE, BASE + 5 * GRANULE),
+        Range(BASE + 9 * GRANULE, BASE + 10 * GRANULE),
+    ]
+    assert recorded_ranges([Buffer("empty", BASE, 0)]) == []
+
+
+def test_relocated_buffers_keep_their_alignment_and_their_distance() -> None:
+    layout = relocated(BUFFERS)
+    assert layout.nbytes % GRANULE == 0
+    for buffer in BUFFERS:
+        step = max(ALIGN, buffer.align)
+        assert (layout.offsets[buffer.name] - (buffer.address or 0)) % step == 0
+    spans = sorted((layout.offsets[b.name], layout.offsets[b.name] + b.nbytes) for b in BUFFERS)
+    assert spans[0][0] >= REDZONE
+    assert all(later[0] - earlier[1] >= REDZONE for earlier, later in pairwise(spans))
+
+
+def test_the_last_relocated_buffer_ends_where_memory_ends() -> None:
+    layout = relocated([Buffer("x", BASE, 1 << 16)])
+    assert layout.offsets["x"] + (1 << 16) == layout.nbytes == GRANULE
+
+
+def test_packed_contents_are_congruent_to_their_addresses() -> None:
+    layout = packed(BUFFERS)
+    assert all((layout.offsets[b.name] - (b.address or 0)) % ALIGN == 0 for b in BUFFERS)
+    assert layout.offsets["b"] >= layout.offsets["a"] + 1000
+    assert layout.nbytes % GRANULE == 0
+
+
+def test_redzones_lie_beside_buffers_within_what_is_mapped() -> None:
+    mapped = Range(0, GRANULE)
+    near, far = Range(8192, 9000), Range(10_000, 20_000)
+    assert redzones([mapped], [far, near]) == [
+        Range(8192 - REDZONE, 8192),
+        Range(9000, 10_000),
+        Range(20_000, 20_000 + REDZONE),
+    ]
+    assert redzones([mapped], [Range(0, GRANULE)]) == []
+
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
+def test_messages_carry_files() -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        fd = os.memfd_create("test")
+        os.pwrite(fd, b"bytes", 0)
+        wire.send(here, {"op": "load", "ids": [1, 2]}, [fd])
+        os.close(fd)
+        message, (received,) = wire.receive(there)
+        assert message == {"op": "load", "ids": [1, 2]}
+        assert os.pread(received, 5, 0) == b"bytes"
+        os.close(received)
+        here.close()
+        with pytest.raises(EOFError):
+            wire.receive(there)
+
+
+@pytest.mark.parametrize("junk", [b"\xff\xff\xff\xff", b"\x02\x00\x00\x00[]", b"\x03\x00\x00\x00{a}"])
+def test_what_is_no_message_is_refused(junk: bytes) -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        here.sendall(junk)
+        with pytest.raises(ValueError):  # noqa: PT011
+            wire.receive(there)
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "lost", "kind"),
+    [
+        (1, False, LaunchError),
+        (2, False, LaunchError),
+        (200, False, LaunchError),
+        (209, False, LaunchError),
+        (701, False, LaunchError),
+        (720, False, LaunchError),
+        (700, True, DeviceFault),
+        (710, True, DeviceFault),
+        (716, True, DeviceFault),
+        (719, True, DeviceFault),
+        (12345, True, DeviceFault),
+        (100, False, DeviceUnavailable),
+        (214, True, DeviceUnavailable),
+        (803, True, DeviceUnavailable),
+    ],
+)
+def test_what_an_error_of_the_driver_means(code: int, lost: bool, kind: type[Exception]) -> None:
+    found = failure("blur", code, "CUDA_ERROR_NAME", "cuCall", lost=lost)
+    assert type(found) is kind
+    assert "CUDA_ERROR_NAME" in str(found) or "out of memory" in str(found)
+
+
+# -- the survey -------------------------------------------------------------------------------------------------------
+
+
+class FakeNvml:
+    found: tuple[str, ...] = ("NVIDIA H200",)
+
+    def names(self) -> list[str]:
+        return list(self.found)
+
+    def driver(self) -> str:
+        return "580.1"
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def with_gpu(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setattr(nvml, "Nvml", FakeNvml)
+    monkeypatch.setattr(cuda_survey, "_importable", lambda name: True)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return monkeypatch
+
+
+def test_a_gpu_with_driver_and_package_is_usable(with_gpu: pytest.MonkeyPatch) -> None:
+    status = survey()[0]
+    assert (status.name, status.usable, status.detail) == ("cuda", True, "NVIDIA H200, driver 580.1")
+
+
+@pytest.mark.parametrize("hidden", ["", "-1"])
+def test_hidden_gpus_are_said_to_be_hidden(with_gpu: pytest.MonkeyPatch, hidden: str) -> None:
+    with_gpu.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    assert "CUDA_VISIBLE_DEVICES hides" in survey()[0].detail
+
+
+def test_a_missing_package_has_a_remedy(with_gpu: pytest.MonkeyPatch) -> None:
+    with_gpu.setattr(cuda_survey, "_importable", lambda name: False)
+    status = survey()[0]
+    assert not status.usable
+    assert status.remedy == "pip install 'r3bench[cuda]'"
+
+
+def test_no_driver_and_no_gpu(with_gpu: pytest.MonkeyPatch) -> None:
+    def fails() -> Any:
+        raise OSError("libnvidia-ml.so.1 is not here")
+
+    with_gpu.setattr(FakeNvml, "found", ())
+    assert "no GPU" in survey()[0].detail
+    with_gpu.setattr(nvml, "Nvml", fails)
+    assert "no NVIDIA driver" in survey()[0].detail
+
+
+@pytest.mark.parametrize(("worker", "index"), [(None, 0), ("gw0", 0), ("gw3", 3), ("master", 0)])
+def test_workers_of_xdist_take_gpus_in_turn(monkeypatch: pytest.MonkeyPatch, worker: str | None, index: int) -> None:
+    if worker is None:
+        monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    else:
+        monkeypatch.setenv("PYTEST_XDIST_WORKER", worker)
+    assert cuda_survey.default_index() == index
+
+
+def test_only_reasons_that_slow_a_gpu_down_count() -> None:
+    assert nvml.throttling(0) == nvml.throttling(0x1 | 0x2) == "none"
+    assert nvml.throttling(0x4 | 0x40 | 0x1) == "power cap, hardware thermal"
