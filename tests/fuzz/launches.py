@@ -40,7 +40,7 @@ class Bench:
     """A compiler and two CPU devices, with one and two threads."""
 
     def __init__(self, cache: Path | None = None, workers: int = 2) -> None:
-        self.compiler = Compiler(workers=workers, cache=cache)
+        self.compiler = Compiler(workers=workers, cache=cache, timeout_s=120.0)
         self.devices: list[Device] = [open_device("cpu", threads=count) for count in (1, 2)]
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class Bench:
                 memory = device.allocate(unit, {name: array.view(np.uint8) for name, array in inputs.items()})
                 for order in device.orders:
                     device.restore(memory)
-                    device.launch(kernel, memory, unit.launch, order=order)
+                    device.launch(kernel, memory, unit.launch, order=order, timeout_s=60.0)
                     found = {name: data.view(np.uint32) for name, data in device.download(memory).items()}
                     if what := _difference(expected, found):
                         return f"{what} in order {order}"
