@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from r3bench.errors import CaptureError
-from r3bench.plugin.options import DEFAULT_GATE, gate, number, option
+from r3bench.plugin.options import DEFAULT_GATES, gate, number, option
 
 if TYPE_CHECKING:
     from r3bench.model import Variant
@@ -76,9 +76,9 @@ def check_timing(item: CaptureItem) -> None:
     limit = gate(item.config)
     stored, tree = Variant(configuration=Configuration()), tree_variant(item)
     server = server_of(item.config)
-    found = server.compare(
-        item.capture, item.unit, stored, tree, gate=limit or DEFAULT_GATE, kernels=count(item.session, "timing")
-    ).result()
+    used = limit or DEFAULT_GATES[server.target.device]
+    kernels = count(item.session, "timing")
+    found = server.compare(item.capture, item.unit, stored, tree, gate=used, kernels=kernels).result()
     if found.decision is Decision.REFUSED:
         raise Finding(f"{item.capture.name}, unit {item.unit}: no time, for the {found.refused} {found.verdict.detail}")
     item.stash[TIMING] = timing_of(found, samples_of(item, found, tree), str(server.device.name))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from r3bench.plugin.checks import Finding, count, server_of
-from r3bench.plugin.options import gate, number, option
+from r3bench.plugin.options import DEFAULT_GATES, gate, number, option
 
 if TYPE_CHECKING:
     from r3bench.evolve import Settings
@@ -50,12 +50,13 @@ def run_evolve(item: CaptureItem) -> None:
 def settings(item: CaptureItem) -> Settings:
     from r3bench.evolve import Settings
 
+    kind = server_of(item.config).target.device
     return Settings(
         trials=int(number(item.config, "trials")),
         seconds=number(item.config, "seconds"),
         seed=int(number(item.config, "seed")),
         kernels=count(item.session, "evolve"),
-        gate=gate(item.config) or Settings().gate,
+        gate=gate(item.config) or (Settings().gate if kind == "cpu" else DEFAULT_GATES[kind]),
     )
 
 
