@@ -48,18 +48,18 @@ class Bench:
         for device in self.devices:
             device.close()
 
-    def failures(self, programs: Sequence[Program]) -> Iterator[Failure]:
-        """Those of a few programs that fail; they are compiled as one source."""
+    def failures(self, programs: Sequence[Program], *, checked: bool = False) -> Iterator[Failure]:
+        """Those of a few programs that fail; they are compiled as one source, ``checked`` if asked."""
         for number, program in enumerate(programs):
             program.name = f"k{number}"
         text = PRELUDE + "\n\n".join(program.text() for program in programs)
-        builds = [self._build(text, program) for program in programs]
+        builds = [self._build(text, program, checked) for program in programs]
         for program, build in zip(programs, builds, strict=True):
             what = self._run(program, build)
             if what:
                 yield Failure(program, what)
 
-    def _build(self, text: str, program: Program) -> Future[Built]:
+    def _build(self, text: str, program: Program, checked: bool) -> Future[Built]:
         return self.compiler.submit(
             BuildRequest(
                 files=(("k.cu", text),),
@@ -69,6 +69,7 @@ class Bench:
                 target=self.devices[0].target,
                 configuration=CONFIGURATIONS[program.choice % len(CONFIGURATIONS)],
                 facts=UnitFacts(launch=launch_of(program)),
+                checked=checked,
             )
         )
 

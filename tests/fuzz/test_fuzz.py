@@ -29,6 +29,10 @@ def test_random_programs(bench: Bench, first: int) -> None:
     assert not wrong
 
 
+def test_checked_builds_let_right_programs_run(bench: Bench) -> None:
+    assert not list(bench.failures([Generator(seed).program() for seed in range(BATCH)], checked=True))
+
+
 def test_a_barrier_that_is_not_compiled_is_noticed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fuzzer itself: what it compiles must be what it interprets."""
     monkeypatch.setattr(Barrier, "write", lambda self, text, mask: None)
