@@ -10,6 +10,7 @@ import signal
 from r3bench import sealing
 
 _PR_SET_PDEATHSIG = 1
+_M_ARENA_MAX = -8
 _MAP_POPULATE, _MAP_FIXED_NOREPLACE = 0x8000, 0x100000
 _SA_SIGINFO, _SA_ONSTACK, _SA_RESETHAND = 0x4, 0x08000000, 0x80000000
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
@@ -93,6 +94,12 @@ def limit_resources() -> None:
     """No core files, no files at all, and an address space of physical memory and a little more."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     sealing.limit(core=0, fsize=0, **{"as": physical + (32 << 30)})
+
+
+def use_one_heap() -> None:
+    """Have all threads allocate from the heap that grows by brk: others grow by mprotect, which the seal refuses."""
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(_M_ARENA_MAX, 1)
 
 
 def catch_faults(handler: int) -> None:

@@ -32,6 +32,7 @@ from r3bench.devices.cpu.native import (
     libc,
     limit_resources,
     map_exactly,
+    use_one_heap,
     use_signal_stack,
 )
 from r3bench.devices.cpu.wire import ARENA, FRAMES, RUN, Op, Poison, Reply, Result
@@ -99,6 +100,7 @@ class Worker:
     def live(self) -> None:
         """Set the process up and serve; returns when the device is gone."""
         limit_resources()
+        use_one_heap()
         sealing.first_to_end()
         self.readable = (*available.keep_open(), self.statistics)
         sealing.restrict_files()  # of this thread and those it starts, so before them
@@ -112,14 +114,20 @@ class Worker:
     def _start_threads(self) -> None:
         serve = ctypes.CFUNCTYPE(None, ctypes.c_uint32)(self.code.driver["r3_serve"])
 
+        ready = threading.Semaphore(0)
+
         def body(number: int) -> None:
             use_signal_stack()
+            ready.release()
             serve(number)
 
         use_signal_stack()
         threading.stack_size(_THREAD_STACK_BYTES)
         for number in range(1, self.threads):
             threading.Thread(target=body, args=(number,), daemon=True).start()
+        # The seal refuses the call by which a thread names its signal stack: none may still have it before it.
+        for _ in range(1, self.threads):
+            ready.acquire()
 
     def _receive(self) -> tuple[bytes, list[int]] | None:
         # One buffer for all: allocating as much for each request would take longer than the rest of a round trip.
