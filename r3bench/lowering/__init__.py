@@ -32,6 +32,7 @@ from r3bench.lowering.nvvm import SUSPENDS
 from r3bench.lowering.prepare import KERNEL, Prepared, prepare
 from r3bench.lowering.regions import Independence, write_regions
 from r3bench.lowering.signature import Signature
+from r3bench.lowering.updates import without_atomics
 from r3bench.model import Global
 
 _VALUE_ATTRIBUTE = re.compile(r"\b(?:noundef|nonnull|zeroext|signext|align \d+|dereferenceable\(\d+\)|range\([^)]*\))")
@@ -82,6 +83,7 @@ def _only_function(module: Module, symbol: str) -> Function:
 
 def _host_module(module: Module, kernel: Function, prepared: Prepared, triple: str, data_layout: str) -> str:
     metadata = _Independent(module.metadata)
+    without_atomics(kernel)
     suspends = [(name, call_arguments(line)) for line in kernel.lines() if (name := callee(line)) in SUSPENDS]
     named = any(is_named(name, operands) for name, operands in suspends if name)
     own = arrays([name for name, _ in suspends if name], named)
@@ -103,11 +105,16 @@ class _Independent:
 
     def __init__(self, metadata: list[str]) -> None:
         numbers = [int(match[1]) for line in metadata if (match := re.match(r"!(\d+) =", line))]
-        group, loop, parallel = (f"!{max(numbers, default=-1) + n}" for n in (1, 2, 3))
-        self.marks = Independence(group, loop)
+        group, loop, parallel, once = (f"!{max(numbers, default=-1) + n}" for n in (1, 2, 3, 4))
+        plain, never, whole = (f"!{max(numbers, default=-1) + n}" for n in (5, 6, 7))
+        self.marks = Independence(group, loop, plain)
         self.lines = [
             f"{group} = distinct !{{}}",
-            f"{loop} = distinct !{{{loop}, {parallel}}}",
+            f"{loop} = distinct !{{{loop}, {parallel}, {once}}}",
+            f"{plain} = distinct !{{{plain}, {never}, {whole}}}",
+            f'{never} = !{{!"llvm.loop.vectorize.enable", i1 false}}',
+            f'{whole} = !{{!"llvm.loop.unroll.disable"}}',
+            f'{once} = !{{!"llvm.loop.interleave.count", i32 1}}',
             f'{parallel} = !{{!"llvm.loop.parallel_accesses", {group}}}',
         ]
 

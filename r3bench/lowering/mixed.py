@@ -16,7 +16,7 @@ from r3bench.lowering.collectives import ACTIVE, BARRIER, completion
 from r3bench.lowering.cut import Cut
 from r3bench.lowering.signature import Signature
 
-SMALL = "noinline minsize optsize nounwind"
+SMALL = "noinline optnone nounwind"
 """Attributes of functions that are called often and do little."""
 
 

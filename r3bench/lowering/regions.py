@@ -16,17 +16,22 @@ from dataclasses import dataclass, field
 from r3bench.lowering.collectives import kept_operands, result_lines, widened
 from r3bench.lowering.cut import Cut, Segment, Suspend, phi_uses
 from r3bench.lowering.ir import LOCAL, incoming, leading_type, operand, phi_type, result_and_opcode
+from r3bench.lowering.ranges import Interval, copied, defined
+from r3bench.lowering.updates import ORDERED
 
 _MEMORY = frozenset(("load", "store"))
+_TEST = re.compile(r"br i1 (%\S+), label %(\S+), label %([^\s,]+)(?:, !.*)?")
 _RETURN = re.compile(r"ret i32 (-?\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Independence:
-    """Metadata ids: the access group of accesses that do not depend on other threads', and the id of their loops."""
+    """Metadata ids: the access group of accesses that do not depend on other threads', and the id of their loops;
+    ``plain`` is the id of loops that are not worth vectorizing."""
 
     group: str
     loop: str
+    plain: str
 
 
 @dataclass(slots=True)
@@ -44,7 +49,7 @@ def write_regions(cut: Cut, parameters: str, independence: Independence) -> list
     starts = {segment.starts.state: segment for segment in cut.segments if segment.starts}
     starts[0] = cut.segments[0]
     # Threads share the stack of the loop they run in: an array that stayed there ties them to their order.
-    marks = Independence("", "") if cut.stack else independence
+    marks = Independence("", "", "") if cut.stack else independence
     taken = phi_uses(cut.segments, cut.last)
     regions = []
     for state in range(len(cut.suspends) + 1):
@@ -106,7 +111,52 @@ class _Writer:
             *(f"  {_slot(n)} = alloca {stored(self.cut.kept[n])}" for n in sorted(self.slots)),
             *bases,
         ]
-        return "\n".join([head, *entry, *_LOOPS, *places, *start, *body, *self._next(), "}"])
+        return "\n".join([head, *entry, *self._loops([*places, *start, *body]), "}"])
+
+    def _loops(self, thread: list[str]) -> Iterator[str]:
+        """Loops over the box around what a thread does."""
+        guard = self._guard(thread) if self.marks.loop else None
+        row = {"all": "%r3.and.y", "any": "%r3.or.y", "first": "%r3.x.first", "before": "r3.ys"}
+        ends = {"all": "%r3.and", "any": "%r3.or"} if guard is None else {"all": "%r3.and.l", "any": "%r3.or.l"}
+        loop = f", !llvm.loop {self.marks.loop}" if self.marks.loop else ""
+        yield _OUTER.format(**ends)
+        if guard is None:
+            yield "  br label %r3.xs"
+            yield from [_ROW.format(**row), *thread, *self._next("%r3.x.end", "r3.ye", loop)]
+        else:
+            yield from self._guarded(guard, thread, loop)
+        yield _END.format(**ends)
+
+    def _guarded(self, guard: tuple[Interval, str, str], thread: list[str], loop: str) -> Iterator[str]:
+        """Threads that pass the first test together; those before and behind them apart."""
+        interval, test, passed = guard
+        yield from interval.text()
+        yield _APART
+        apart = {"all": "%r3.and.a", "any": "%r3.or.a", "first": "%r3.a.first", "before": "r3.apart"}
+        lines = [_ROW.format(**apart), *thread, *self._next("%r3.a.end", "r3.left", f", !llvm.loop {self.marks.plain}")]
+        yield from copied("\n".join(lines).splitlines(), ".r3apart")
+        yield _TOGETHER
+        rows = {"all": "%r3.and.l", "any": "%r3.or.l", "first": "%r3.x.low", "before": "r3.together"}
+        yield from [_ROW.format(**rows), *(passed if line == test else line for line in thread)]
+        yield from self._next("%r3.x.high", "r3.joined", loop)
+        yield _JOINED
+
+    def _guard(self, thread: list[str]) -> tuple[Interval, str, str] | None:
+        """The interval of a row in which the first test leads to work, the test's line, and what replaces it."""
+        first = self.segments[0]
+        match = _TEST.fullmatch(first.lines[-1]) if first.lines and not first.ends else None
+        if match is None:
+            return None
+        by_label = {segment.label: segment for segment in self.segments}
+        idle = [_is_idle(by_label, label) for label in (match[2], match[3])]
+        if idle[0] == idle[1]:
+            return None
+        lines = {name: line.strip() for line in thread if (name := defined(line))}
+        interval = Interval(lines)
+        if not interval.narrow(match[1], idle[1]) or not interval.varies:
+            return None
+        truth = "true" if idle[1] else "false"
+        return interval, f"  {first.lines[-1]}", f"  br i1 {truth}, label %{match[2]}, label %{match[3]}"
 
     # -- the start of a thread ----------------------------------------------------------------------------------
 
@@ -190,8 +240,8 @@ class _Writer:
                 if use in self.slots and use != name:
                     yield from self._fetch(use, here)
             line = LOCAL.sub(lambda match: here.get(match[0], match[0]), line)
-        plain = " volatile " not in line and " atomic " not in line
-        yield f"  {line}{self.attached if opcode in _MEMORY and plain else ''}"
+        alone = " volatile " in line or " atomic " in line or line.endswith(ORDERED)
+        yield f"  {line.removesuffix(ORDERED)}{self.attached if opcode in _MEMORY and not alone else ''}"
         if name:
             yield from self._keep(name, here)
 
@@ -242,15 +292,29 @@ class _Writer:
 
     # -- the end of a thread ------------------------------------------------------------------------------------
 
-    def _next(self) -> Iterator[str]:
+    def _next(self, end: str, after: str, loop: str) -> Iterator[str]:
         """Note where the thread went, and on to the next one."""
         yield "r3.next:"
         incoming_ways = ", ".join(f"[ {way}, %{label} ]" for label, way in self.ways.items())
         yield f"  %r3.way = phi i32 {incoming_ways}" if self.ways else "  %r3.way = add i32 0, 0"
         if "state" in self.cut.context.sizes and len(set(self.ways.values())) > 1:
             yield f"  store i32 %r3.way, ptr {_address('state')}{self.attached}"
-        loop = f", !llvm.loop {self.marks.loop}" if self.marks.loop else ""
-        yield from _END.format(loop=loop).splitlines()
+        yield from _ROW_END.format(end=end, after=after, loop=loop).splitlines()
+
+
+def _is_idle(by_label: Mapping[str, Segment], label: str) -> bool:
+    """Whether threads do nothing from ``label`` to their end."""
+    for _ in by_label:
+        segment = by_label.get(label)
+        if segment is None or segment.ends or any(" = phi " not in line for line in segment.lines[:-1]):
+            return False
+        if _RETURN.fullmatch(segment.lines[-1]):
+            return True
+        match = re.fullmatch(r"br label %(\S+)", segment.lines[-1])
+        if match is None:
+            return False
+        label = match[1]
+    return False
 
 
 def _slot(name: str) -> str:
@@ -277,33 +341,57 @@ BOX = tuple(f"%r3.{axis}.{end}" for axis in "xyz" for end in ("first", "end"))
 _BOX = ", ".join(
     f"i32 {'range(i32 0, 1024)' if name.endswith('first') else 'range(i32 1, 1025)'} {name}" for name in BOX
 )
-_LOOPS = """\
+_OUTER = """\
   br label %r3.zs
 r3.zs:
   %r3.tid.z = phi i32 [ %r3.z.first, %r3.entry ], [ %r3.z1, %r3.ze ]
-  %r3.and.z = phi i32 [ -1, %r3.entry ], [ %r3.and, %r3.ze ]
-  %r3.or.z = phi i32 [ 0, %r3.entry ], [ %r3.or, %r3.ze ]
+  %r3.and.z = phi i32 [ -1, %r3.entry ], [ {all}, %r3.ze ]
+  %r3.or.z = phi i32 [ 0, %r3.entry ], [ {any}, %r3.ze ]
   %r3.plane = mul i32 %r3.tid.z, %r3.ntid.y
   br label %r3.ys
 r3.ys:
   %r3.tid.y = phi i32 [ %r3.y.first, %r3.zs ], [ %r3.y1, %r3.ye ]
-  %r3.and.y = phi i32 [ %r3.and.z, %r3.zs ], [ %r3.and, %r3.ye ]
-  %r3.or.y = phi i32 [ %r3.or.z, %r3.zs ], [ %r3.or, %r3.ye ]
+  %r3.and.y = phi i32 [ %r3.and.z, %r3.zs ], [ {all}, %r3.ye ]
+  %r3.or.y = phi i32 [ %r3.or.z, %r3.zs ], [ {any}, %r3.ye ]
   %r3.line = add i32 %r3.plane, %r3.tid.y
-  %r3.row = mul i32 %r3.line, %r3.ntid.x
-  br label %r3.xs
+  %r3.row = mul i32 %r3.line, %r3.ntid.x"""
+_ROW = """\
 r3.xs:
-  %r3.tid.x = phi i32 [ %r3.x.first, %r3.ys ], [ %r3.x1, %r3.next ]
-  %r3.and.x = phi i32 [ %r3.and.y, %r3.ys ], [ %r3.and, %r3.next ]
-  %r3.or.x = phi i32 [ %r3.or.y, %r3.ys ], [ %r3.or, %r3.next ]
+  %r3.tid.x = phi i32 [ {first}, %{before} ], [ %r3.x1, %r3.next ]
+  %r3.and.x = phi i32 [ {all}, %{before} ], [ %r3.and, %r3.next ]
+  %r3.or.x = phi i32 [ {any}, %{before} ], [ %r3.or, %r3.next ]
   %r3.thread = add nuw nsw i32 %r3.row, %r3.tid.x
-  %r3.linear = zext nneg i32 %r3.thread to i64""".splitlines()
-_END = """\
+  %r3.linear = zext nneg i32 %r3.thread to i64"""
+_ROW_END = """\
   %r3.and = and i32 %r3.and.x, %r3.way
   %r3.or = or i32 %r3.or.x, %r3.way
   %r3.x1 = add nuw nsw i32 %r3.tid.x, 1
-  %r3.xc = icmp ult i32 %r3.x1, %r3.x.end
-  br i1 %r3.xc, label %r3.xs, label %r3.ye{loop}
+  %r3.xc = icmp ult i32 %r3.x1, {end}
+  br i1 %r3.xc, label %r3.xs, label %{after}{loop}"""
+_APART = """\
+  br label %r3.apart
+r3.apart:
+  %r3.a.first = phi i32 [ %r3.x.first, %r3.ys ], [ %r3.x.high, %r3.joined ]
+  %r3.a.end = phi i32 [ %r3.x.low, %r3.ys ], [ %r3.x.end, %r3.joined ]
+  %r3.a.last = phi i1 [ false, %r3.ys ], [ true, %r3.joined ]
+  %r3.and.a = phi i32 [ %r3.and.y, %r3.ys ], [ %r3.and.j, %r3.joined ]
+  %r3.or.a = phi i32 [ %r3.or.y, %r3.ys ], [ %r3.or.j, %r3.joined ]
+  %r3.a.any = icmp ult i32 %r3.a.first, %r3.a.end
+  br i1 %r3.a.any, label %r3.xs.r3apart, label %r3.left"""
+_TOGETHER = """\
+r3.left:
+  %r3.and.l = phi i32 [ %r3.and.a, %r3.apart ], [ %r3.and.r3apart, %r3.next.r3apart ]
+  %r3.or.l = phi i32 [ %r3.or.a, %r3.apart ], [ %r3.or.r3apart, %r3.next.r3apart ]
+  br i1 %r3.a.last, label %r3.ye, label %r3.together
+r3.together:
+  %r3.t.any = icmp ult i32 %r3.x.low, %r3.x.high
+  br i1 %r3.t.any, label %r3.xs, label %r3.joined"""
+_JOINED = """\
+r3.joined:
+  %r3.and.j = phi i32 [ %r3.and.l, %r3.together ], [ %r3.and, %r3.next ]
+  %r3.or.j = phi i32 [ %r3.or.l, %r3.together ], [ %r3.or, %r3.next ]
+  br label %r3.apart"""
+_END = """\
 r3.ye:
   %r3.y1 = add nuw nsw i32 %r3.tid.y, 1
   %r3.yc = icmp ult i32 %r3.y1, %r3.y.end
@@ -313,9 +401,8 @@ r3.ze:
   %r3.zc = icmp ult i32 %r3.z1, %r3.z.end
   br i1 %r3.zc, label %r3.zs, label %r3.done
 r3.done:
-  %r3.low = zext i32 %r3.and to i64
-  %r3.wide = zext i32 %r3.or to i64
+  %r3.low = zext i32 {all} to i64
+  %r3.wide = zext i32 {any} to i64
   %r3.high = shl i64 %r3.wide, 32
   %r3.result = or disjoint i64 %r3.low, %r3.high
-  ret i64 %r3.result
-"""
+  ret i64 %r3.result"""
