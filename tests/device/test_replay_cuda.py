@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kernels.miniweather.driver import TOP
+from kernels.miniweather.driver import TOP, open_session
+from kernels.miniweather.record import Run, record
 from r3bench import store
 from r3bench.model import Configuration, Specialization, Status, Variant
+from r3bench.record.images import find_nvcc
 from r3bench.server import ReplayServer
 from r3bench.stats import Decision
 
@@ -57,6 +60,21 @@ def test_every_candidate_gets_its_verdict(server: ReplayServer, old: str, new: s
     assert after.verdict.status is Status.MATCH, after.verdict.detail
     assert after.measurement is not None
     assert "launch_floor_ns" in dict(after.measurement.conditions)
+
+
+@pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc on this machine")
+def test_an_image_of_nvcc_is_recorded_and_is_the_baseline(server: ReplayServer, tmp_path: Path) -> None:
+    with open_session("cuda", "tests", "nvcc") as session:
+        record(session, Run(weather="thermal", nx=64, nz=32, kept={"update": ((0, 1), (0, 2))}), tmp_path)
+    capture = store.open_capture(tmp_path / "update.zarr")
+    image = store.image(capture)
+    assert image is not None
+    recorded, ours = (
+        server.submit(capture, variant, 0, "none").result(60)
+        for variant in (Variant(), Variant(configuration=Configuration()))
+    )
+    assert [found.verdict.status for found in (recorded, ours)] == [Status.MATCH, Status.MATCH]
+    assert recorded.binary == hashlib.sha256(image).hexdigest() != ours.binary
 
 
 def test_a_configuration_is_compared_with_the_default(server: ReplayServer) -> None:
