@@ -32,7 +32,7 @@ def package_rows() -> list[Row]:
         try:
             rows.append(("package", name, metadata.version(name), purpose))
         except metadata.PackageNotFoundError:
-            remedy = f"pip install 'r3bench[{extra}]'" if extra else "reinstall r3bench"
+            remedy = f"optional; pip install {name}" if extra else "reinstall r3bench"
             rows.append(("package", name, "missing", remedy))
     return rows
 
@@ -81,6 +81,7 @@ def doctor() -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="r3bench", description="Record, remix and replay GPU kernels.")
+    parser.add_argument("--version", action="version", version=f"r3bench {metadata.version('r3bench')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("doctor", help="say which compiler, devices and packages are usable, and how to get the rest")
     parser.parse_args(arguments)

@@ -10,8 +10,13 @@ import pytest
 
 from r3bench.plugin.checks import pytest_unconfigure
 from r3bench.plugin.fixtures import pytest_generate_tests, r3_device, r3_replay, replay_unit
-from r3bench.plugin.items import pytest_collect_directory, pytest_collect_file, pytest_collection_modifyitems
-from r3bench.plugin.options import gate, number, pytest_addoption
+from r3bench.plugin.items import (
+    pytest_collect_directory,
+    pytest_collect_file,
+    pytest_collection_finish,
+    pytest_collection_modifyitems,
+)
+from r3bench.plugin.options import check_options, pytest_addoption
 from r3bench.plugin.searches import Searches
 from r3bench.plugin.timings import Timings, pytest_runtest_makereport
 
@@ -19,6 +24,7 @@ __all__ = [
     "pytest_addoption",
     "pytest_collect_directory",
     "pytest_collect_file",
+    "pytest_collection_finish",
     "pytest_collection_modifyitems",
     "pytest_configure",
     "pytest_generate_tests",
@@ -33,9 +39,7 @@ __all__ = [
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.args[:] = [inside_store(arg) for arg in config.args]
-    for name in ("trials", "seconds", "seed", "timeout"):
-        number(config, name)
-    gate(config)
+    check_options(config)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Timings(), "r3bench-timings")
         config.pluginmanager.register(Searches(), "r3bench-searches")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from r3bench.errors import CaptureError
 from r3bench.plugin.checks import server_of
 
 if TYPE_CHECKING:
@@ -22,7 +23,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     from r3bench import store
 
     folders = [metafunc.config.rootpath / folder for folder in metafunc.config.getini("r3_captures")]
-    captures = [store.open_capture(path) for path in store.find(folders)]
+    try:
+        captures = [store.open_capture(path) for path in store.find(folders)]
+    except CaptureError as error:
+        raise pytest.Collector.CollectError(f"replay_unit: {error}") from error
+    if not captures:
+        named = ", ".join(map(str, folders)) or "nothing"
+        raise pytest.Collector.CollectError(f"replay_unit: the ini key r3_captures names {named}: no capture is there")
     units = [(capture, unit.index) for capture in captures for unit in capture.units]
     ids = [f"{capture.name}-{index}" for capture, index in units]
     metafunc.parametrize("replay_unit", units, ids=ids, indirect=True)
@@ -46,12 +53,15 @@ def r3_device(request: pytest.FixtureRequest) -> Device:
 def r3_replay(request: pytest.FixtureRequest) -> Callable[..., Outcome]:
     """``r3_replay(replay_unit, variant=None, timing="none")``: the outcome of a variant on a recorded launch.
 
-    Without a variant the recorded kernel itself is replayed.
+    Without a variant the recorded kernel itself is replayed. ``timing`` is ``none`` (verify only) or ``rank`` (time it
+    too, for a ranking).
     """
 
     def replay(recorded: RecordedUnit, variant: Variant | None = None, timing: Timing = "none") -> Outcome:
         from r3bench.model import Variant
 
+        if timing not in ("none", "rank"):
+            raise ValueError(f"timing is 'none' (verify only) or 'rank' (time it too), not {timing!r}")
         server = server_of(request.config)
         return server.submit(recorded.capture, variant or Variant(), recorded.unit.index, timing=timing).result()
 

@@ -14,7 +14,7 @@ import pytest
 
 from r3bench.errors import CaptureError, R3Error
 from r3bench.plugin.checks import Finding, broken, check_correctness, check_timing
-from r3bench.plugin.options import option
+from r3bench.plugin.options import check_device, check_reports, option
 from r3bench.plugin.searches import run_evolve
 
 if TYPE_CHECKING:
@@ -116,3 +116,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="searches only with --r3-evolve"))
         if item.kind == "timing" and config.getoption("benchmark_skip", False):
             item.add_marker(pytest.mark.skip(reason="timings are skipped with --benchmark-skip"))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What would fail every item is said once, before any runs; an xdist worker leaves it to its items."""
+    config = session.config
+    kinds = {
+        item.kind for item in session.items if isinstance(item, CaptureItem) and not item.get_closest_marker("skip")
+    }
+    if config.getoption("collectonly") or hasattr(config, "workerinput") or not kinds:
+        return
+    check_device(config)
+    if "evolve" in kinds:
+        check_reports(config)

@@ -8,7 +8,7 @@ import pytest
 
 OPTIONS = (
     # name, default, metavar, help; each is also the ini key r3_<name>
-    ("device", "auto", "NAME", "device to replay on: auto, cuda, cpu"),
+    ("device", "auto", "NAME", "device to replay on: auto, cuda or cpu"),
     ("gate", "", "PERCENT", "fail timing[...] when the working tree is slower than recorded by more than this"),
     ("trials", "10", "N", "tuning trials for each source candidate of --r3-evolve"),
     ("seconds", "20", "S", "time for the search of one kernel, before promotion"),
@@ -16,6 +16,16 @@ OPTIONS = (
     ("timeout", "10", "S", "seconds after which a replayed kernel counts as hanging"),
     ("reports", "reports", "DIR", "folder that reports and patches are written to"),
 )
+
+# What a number may be: whole or not, from, to.
+NUMBERS: dict[str, tuple[type[int] | type[float], float, float]] = {
+    "gate": (float, 0.1, 1000),
+    "trials": (int, 1, 100_000),
+    "seconds": (float, 1, 1_000_000),
+    "seed": (int, 0, 2**32 - 1),
+    "timeout": (float, 0.1, 3600),
+}
+DEVICES = ("auto", "cuda", "hip", "cpu")
 
 # Where no gate is given: 10 % for a processor that others use too, 1 % for a GPU that is timed by one process at once.
 DEFAULT_GATES = {"cpu": 0.1, "cuda": 0.01, "hip": 0.01}
@@ -38,13 +48,46 @@ def option(config: pytest.Config, name: str) -> Any:
 
 
 def number(config: pytest.Config, name: str) -> float:
-    """A numeric option; UsageError names it where it is not a number."""
+    """A numeric option; UsageError says what it takes."""
+    kind, least, most = NUMBERS[name]
+    given = option(config, name)
     try:
-        return float(str(option(config, name)).rstrip("%"))
+        value = kind(str(given).rstrip("%"))
     except ValueError:
-        raise pytest.UsageError(f"--r3-{name} takes a number, not {option(config, name)!r}") from None
+        value = None
+    if value is None or not least <= value <= most:
+        what = "a whole number" if kind is int else "a number"
+        raise pytest.UsageError(f"--r3-{name} takes {what} from {least:g} to {most:g}, not {given!r}")
+    return value
 
 
 def gate(config: pytest.Config) -> float | None:
     """The gate as a fraction (0.05 for 5 %), or None where none was given."""
     return number(config, "gate") / 100 if option(config, "gate") else None
+
+
+def check_options(config: pytest.Config) -> None:
+    """UsageError for a value that no run could use; whether a device is there is asked when it is needed."""
+    for name in NUMBERS:
+        if option(config, name) != "":
+            number(config, name)
+    if option(config, "device") not in DEVICES:
+        raise pytest.UsageError(f"--r3-device takes {', '.join(DEVICES)}, not {option(config, 'device')!r}")
+
+
+def check_device(config: pytest.Config) -> None:
+    """UsageError where the device that was asked for cannot be used here."""
+    from r3bench.devices import survey
+
+    found = next((each for each in survey() if each.name == option(config, "device")), None)
+    if found is not None and not found.usable:
+        raise pytest.UsageError(f"device {found.name} cannot be used: {found.detail}; {found.remedy}")
+
+
+def check_reports(config: pytest.Config) -> None:
+    """UsageError where reports could not be written."""
+    folder = config.rootpath / str(option(config, "reports"))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise pytest.UsageError(f"--r3-reports: {folder} cannot be made ({error.strerror}); name another") from None

@@ -6,6 +6,7 @@ import pytest
 
 TEST = """
 import numpy as np
+import pytest
 from r3bench.model import Status, Variant
 
 def test_units(replay_unit, r3_replay, r3_device):
@@ -21,6 +22,8 @@ def test_units(replay_unit, r3_replay, r3_device):
     assert wrong.verdict.status is Status.BUILD_FAILED
     timed = r3_replay(replay_unit, timing="rank")
     assert timed.measurement.binary == timed.binary
+    with pytest.raises(ValueError, match="timing is 'none'"):
+        r3_replay(replay_unit, timing="exact")
 """
 
 
@@ -29,3 +32,13 @@ def test_replay_unit_runs_over_all_units(project: pytest.Pytester) -> None:
     result = project.runpytest("test_mine.py", "-v")
     result.assert_outcomes(passed=4)
     result.stdout.fnmatch_lines(["*test_units?app/difference-0?*", "*test_units?app/scale-1?*"])
+
+
+@pytest.mark.parametrize(("folder", "sentence"), [("nowhere", "*replay_unit: *nowhere*"), ("", "*r3_captures names*")])
+def test_captures_that_are_not_there_are_one_sentence(project: pytest.Pytester, folder: str, sentence: str) -> None:
+    project.makepyfile(test_mine="def test_units(replay_unit): pass")
+    project.makeini(f"[pytest]\nr3_captures = {folder}\n")
+    result = project.runpytest("test_mine.py")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([sentence])
+    assert "Traceback" not in result.stdout.str()
