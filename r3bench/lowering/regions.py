@@ -19,6 +19,8 @@ from r3bench.lowering.ir import LOCAL, incoming, leading_type, operand, phi_type
 from r3bench.lowering.ranges import Interval, copied, defined
 from r3bench.lowering.updates import ORDERED
 
+CELLS_BYTES = 128
+"""Room for the cells of barriers; what all threads share lies behind them."""
 _MEMORY = frozenset(("load", "store"))
 _TEST = re.compile(r"br i1 (%\S+), label %(\S+), label %([^\s,]+)(?:, !.*)?")
 _RETURN = re.compile(r"ret i32 (-?\d+)")
@@ -84,6 +86,8 @@ class _Writer:
     defined: set[str] = field(init=False)
     slots: set[str] = field(init=False)
     ways: dict[str, int] = field(default_factory=dict)
+    shared: set[str] = field(default_factory=set)
+    left: set[str] = field(default_factory=set)
     fresh: int = 0
 
     def __post_init__(self) -> None:
@@ -110,8 +114,25 @@ class _Writer:
             *(f"  {line}" for line in self.cut.stack),
             *(f"  {_slot(n)} = alloca {stored(self.cut.kept[n])}" for n in sorted(self.slots)),
             *bases,
+            *self._shared_in(),
         ]
         return "\n".join([head, *entry, *self._loops([*places, *start, *body]), "}"])
+
+    def _shared_in(self) -> Iterator[str]:
+        """What all threads share is read before the loops, and what they leave is written behind them."""
+        for name in sorted(self.shared | self.left):
+            offset = CELLS_BYTES + self.cut.uniform.offsets[name]
+            yield f"  {_address(name)} = getelementptr i8, ptr %r3.cells, i64 {offset}"
+        for name in sorted(self.shared):
+            yield from self._read(self.cut.kept[name], _address(name), f"{name}.r3old" if name in self.slots else name)
+        for name in sorted(self.left):
+            yield f"  {name}.r3left = alloca {stored(self.cut.kept[name])}"
+
+    def _shared_out(self) -> Iterator[str]:
+        for name in sorted(self.left):
+            kind = stored(self.cut.kept[name])
+            yield f"  {name}.r3last = load {kind}, ptr {name}.r3left"
+            yield f"  store {kind} {name}.r3last, ptr {_address(name)}"
 
     def _loops(self, thread: list[str]) -> Iterator[str]:
         """Loops over the box around what a thread does."""
@@ -126,6 +147,8 @@ class _Writer:
         else:
             yield from self._guarded(guard, thread, loop)
         yield _END.format(**ends)
+        yield from self._shared_out()
+        yield _RESULT.format(**ends)
 
     def _guarded(self, guard: tuple[Interval, str, str], thread: list[str], loop: str) -> Iterator[str]:
         """Threads that pass the first test together; those before and behind them apart."""
@@ -174,7 +197,10 @@ class _Writer:
         for name in sorted(self._resumed() & (mentioned | self.slots)):
             kind = self.cut.kept[name]
             target = f"{name}.r3old" if name in self.slots else name
-            yield from self._read(kind, _address(name), target)
+            if name in self.cut.uniform.offsets:
+                self.shared.add(name)
+            else:
+                yield from self._read(kind, _address(name), target)
             if name in self.slots:
                 yield from self._write(kind, target, _slot(name))
 
@@ -269,7 +295,11 @@ class _Writer:
         for name in sorted(self.cut.behind[suspend.state] & self.defined):
             if name in self.slots:
                 yield from self._fetch(name, here)
-            yield from self._write(self.cut.kept[name], here.get(name, name), _address(name))
+            target = _address(name)
+            if name in self.cut.uniform.offsets:
+                self.left.add(name)
+                target = f"{name}.r3left"
+            yield from self._write(self.cut.kept[name], here.get(name, name), target)
         yield "  br label %r3.next"
 
     @property
@@ -400,7 +430,8 @@ r3.ze:
   %r3.z1 = add nuw nsw i32 %r3.tid.z, 1
   %r3.zc = icmp ult i32 %r3.z1, %r3.z.end
   br i1 %r3.zc, label %r3.zs, label %r3.done
-r3.done:
+r3.done:"""
+_RESULT = """\
   %r3.low = zext i32 {all} to i64
   %r3.wide = zext i32 {any} to i64
   %r3.high = shl i64 %r3.wide, 32
