@@ -47,8 +47,11 @@ def recorded_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def project(recorded_project: Path, pytester: pytest.Pytester) -> pytest.Pytester:
+def project(recorded_project: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """A fresh copy of the application with its captures, as the current folder."""
+    # These run pytest inside pytest; the inner one must not take itself for a worker of the outer one's xdist.
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    monkeypatch.delenv("PYTEST_XDIST_WORKER_COUNT", raising=False)
     shutil.copytree(recorded_project, pytester.path, dirs_exist_ok=True)
     pytester.makeini("[pytest]\nr3_captures = captures\nr3_device = cpu\n")
     return pytester
