@@ -46,7 +46,10 @@ REFUSED = {
     "clusters": (HEAD + "{ *p = __clusterRelativeBlockRank(); }", "clusters"),
     "CUB": ("#include <cub/cub.cuh>\n" + HEAD + "{}", "CUB"),
     "a function pointer": (HEAD + "{ int (*f)(int) = *(int (**)(int))p; *p = f(n); }", "function pointer"),
-    "recursion": ("__device__ int f(int n) { return f(n - 1) + f(n / 2); }" + HEAD + "{ *p = f(n); }", "itself"),
+    "recursion": (
+        "__device__ int f(int n) { return n ? n * f(n - 1) + f(n / 2) : 1; }" + HEAD + "{ *p = f(n); }",
+        "itself",
+    ),
     "a host function": ('extern "C" __device__ int getpid(); ' + HEAD + "{ *p = getpid(); }", "getpid"),
     "a register of the machine": (HEAD + "{ *p = __nvvm_read_ptx_sreg_pm0(); }", "pm0"),
 }  # fmt: skip
