@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from r3bench.lowering.collectives import kept_operands, result_lines, widened
 from r3bench.lowering.cut import Cut, Segment, Suspend, phi_uses
 from r3bench.lowering.ir import LOCAL, incoming, leading_type, operand, phi_type, result_and_opcode
+from r3bench.lowering.nvvm import STEP
 from r3bench.lowering.ranges import Interval, copied, defined
 from r3bench.lowering.updates import ORDERED
 
@@ -136,6 +137,12 @@ class _Writer:
 
     def _loops(self, thread: list[str]) -> Iterator[str]:
         """Loops over the box around what a thread does."""
+        if self._is_shared(thread):
+            yield from _ONCE.splitlines()
+            yield from [*thread, "r3.next:", f"  {self._way()}", "  br label %r3.done", "r3.done:"]
+            yield from self._shared_out()
+            yield _RESULT.format(all="%r3.way", any="%r3.way")
+            return
         guard = self._guard(thread) if self.marks.loop else None
         row = {"all": "%r3.and.y", "any": "%r3.or.y", "first": "%r3.x.first", "before": "r3.ys"}
         ends = {"all": "%r3.and", "any": "%r3.or"} if guard is None else {"all": "%r3.and.l", "any": "%r3.or.l"}
@@ -148,7 +155,28 @@ class _Writer:
             yield from self._guarded(guard, thread, loop)
         yield _END.format(**ends)
         yield from self._shared_out()
-        yield _RESULT.format(**ends)
+        ways = set(self.ways.values())
+        yield _RESULT.format(**(ends if len(ways) > 1 else {"all": max(ways, default=0), "any": max(ways, default=0)}))
+
+    def _is_shared(self, thread: list[str]) -> bool:
+        """Whether a region of threads that stay together computes only what they share: then one does it for all."""
+        touched = (" load ", " atomicrmw ", " cmpxchg ", " fence ", " call ", "  store ", "  call ", "  fence ")
+        return (
+            self.cut.together
+            and not self._notes_ways()
+            and not any(word in line for line in thread for word in touched if not line.endswith(".r3left"))
+        )
+
+    def _notes_ways(self) -> bool:
+        """Whether threads must know where each of them went: those that stay together do, except within a loop."""
+        ways = set(self.ways.values())
+        if self.cut.together and not any(way > 0 and self.cut.suspends[way - 1].intrinsic == STEP for way in ways):
+            return False
+        return "state" in self.cut.context.sizes and len(ways) > 1
+
+    def _way(self) -> str:
+        incoming_ways = ", ".join(f"[ {way}, %{label} ]" for label, way in self.ways.items())
+        return f"%r3.way = phi i32 {incoming_ways}" if self.ways else "%r3.way = add i32 0, 0"
 
     def _guarded(self, guard: tuple[Interval, str, str], thread: list[str], loop: str) -> Iterator[str]:
         """Threads that pass the first test together; those before and behind them apart."""
@@ -325,9 +353,8 @@ class _Writer:
     def _next(self, end: str, after: str, loop: str) -> Iterator[str]:
         """Note where the thread went, and on to the next one."""
         yield "r3.next:"
-        incoming_ways = ", ".join(f"[ {way}, %{label} ]" for label, way in self.ways.items())
-        yield f"  %r3.way = phi i32 {incoming_ways}" if self.ways else "  %r3.way = add i32 0, 0"
-        if "state" in self.cut.context.sizes and len(set(self.ways.values())) > 1:
+        yield f"  {self._way()}"
+        if self._notes_ways():
             yield f"  store i32 %r3.way, ptr {_address('state')}{self.attached}"
         yield from _ROW_END.format(end=end, after=after, loop=loop).splitlines()
 
@@ -385,6 +412,15 @@ r3.ys:
   %r3.or.y = phi i32 [ %r3.or.z, %r3.zs ], [ {any}, %r3.ye ]
   %r3.line = add i32 %r3.plane, %r3.tid.y
   %r3.row = mul i32 %r3.line, %r3.ntid.x"""
+_ONCE = """\
+  %r3.tid.z = add i32 %r3.z.first, 0
+  %r3.tid.y = add i32 %r3.y.first, 0
+  %r3.tid.x = add i32 %r3.x.first, 0
+  %r3.plane = mul i32 %r3.tid.z, %r3.ntid.y
+  %r3.line = add i32 %r3.plane, %r3.tid.y
+  %r3.row = mul i32 %r3.line, %r3.ntid.x
+  %r3.thread = add i32 %r3.row, %r3.tid.x
+  %r3.linear = zext i32 %r3.thread to i64"""
 _ROW = """\
 r3.xs:
   %r3.tid.x = phi i32 [ {first}, %{before} ], [ %r3.x1, %r3.next ]
