@@ -23,6 +23,8 @@ from r3bench.toolchain.cache import Cache, Entry, user_cache
 from r3bench.toolchain.job import FrontendJob, Job
 from r3bench.toolchain.pool import Server, Worker, WorkerLost
 
+# Loop strength reduction takes nearly half the time of emitting a host's code and does not make kernels faster.
+_OF_TARGET = {"cpu": (("disable-lsr", "true"),)}
 # Idle workers kept at least: a search comes back to its option sets, and most of a worker's memory is the server's.
 _KEPT = 12
 
@@ -154,7 +156,7 @@ class Compiler:
             found.extend(filter(None, [self._cache.get(self._code_key(module, request))]))
             return bool(found)
 
-        options = tuple(sorted(request.configuration.options))
+        options = tuple(sorted(request.configuration.options + _OF_TARGET.get(request.target.device, ())))
         header, image = self._ask(job, options, known)
         if found:
             code, image = found[-1]
