@@ -1,7 +1,7 @@
 """The journal of a search: JSON lines, appended and never rewritten; resuming a search is replaying it.
 
 Every line is one object with ``kind`` and ``time`` (seconds since 1970). A crash can tear the last line only: reading
-leaves it out and opening for writing cuts it off. One writer at a time holds ``<path>.lock``.
+leaves it out and opening for writing cuts it off. The file itself is locked, so there is one writer at a time.
 
 The nouns of a search's result live here too, below both those who write them (:mod:`r3bench.evolve`) and those who
 read them (:mod:`r3bench.report`).
@@ -9,6 +9,7 @@ read them (:mod:`r3bench.report`).
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
@@ -16,16 +17,15 @@ import time
 import types
 import typing
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
-from filelock import FileLock, Timeout
-
 from r3bench.errors import LedgerError
 from r3bench.model import Outcome, plain
-from r3bench.stats import Comparison
+from r3bench.stats import Comparison, Decision
 
 FORMAT = 1
 _SYNC_SECONDS = 1.0
@@ -77,6 +77,8 @@ class Promotion:
     """One candidate's way through promotion: what became of it, and one sentence why.
 
     ``held_out`` counts the units that it matched on, of ``units`` that the capture holds beside the search's.
+    ``neighbours`` are the other kernels of the file whose recorded launches its text matched; ``decision`` is what its
+    contest came to, None where it was refused before.
     """
 
     rule: str
@@ -84,6 +86,8 @@ class Promotion:
     reason: str
     held_out: int
     units: int
+    neighbours: tuple[str, ...] = ()
+    decision: Decision | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +97,10 @@ class KernelResult:
     ``status``: ``improved`` (something was promoted), ``not improved``, ``failed`` (the baseline itself does not
     replay; ``detail`` says why) or ``interrupted`` (``detail`` says where). ``source`` is the path of the main file
     relative to the repository, ``before`` and ``after`` its text; ``after`` is None where no source change was
-    promoted. ``configuration`` is the promoted configuration and launch as JSON, None where the default stayed.
+    promoted. ``configuration`` is the promoted configuration and launch as JSON, None where the default stayed, and
+    ``settings`` says in words how it differs from the default. ``evaluations`` counts all replays: trials, those timed
+    again, and checks on further launches. ``also_changes`` names the other kernels of the file that the source change
+    reaches, ``also_checked`` those of them whose recorded launches all matched. ``rules`` explains the rules' names.
     """
 
     kernel: str
@@ -119,6 +126,10 @@ class KernelResult:
     failures: tuple[Failures, ...] = ()
     promotions: tuple[Promotion, ...] = ()
     conditions: tuple[tuple[str, str], ...] = ()
+    settings: tuple[str, ...] = ()
+    also_changes: tuple[str, ...] = ()
+    also_checked: tuple[str, ...] = ()
+    rules: tuple[tuple[str, str], ...] = ()
 
     def arm(self, name: str) -> Comparison | None:
         """The comparison of an arm against the baseline, if that arm was run."""
@@ -202,9 +213,8 @@ def _refuse_newer(path: Path, records: list[Record]) -> None:
 class Ledger:
     """An open journal: ask it what is known already, append what is new. A context manager."""
 
-    def __init__(self, path: Path, lock: FileLock, file: BinaryIO, records: list[Record]) -> None:
+    def __init__(self, path: Path, file: BinaryIO, records: list[Record]) -> None:
         self.path = path
-        self._lock = lock
         self._file = file
         self._synced = time.monotonic()
         self._outcomes: dict[str, Outcome] = {}
@@ -218,24 +228,16 @@ class Ledger:
 
         LedgerError where another process writes it or it cannot be written.
         """
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(f"{path}.lock")
         try:
-            lock.acquire(timeout=0)
-        except Timeout as error:
-            raise LedgerError(f"the ledger {path} is being written by another run; wait or use another name") from error
-        try:
-            records = read(path)[0] if resume and path.exists() else []
-            file = path.open("r+b" if resume and path.exists() else "w+b")
-            file.truncate(_whole_lines(file))
-            file.seek(0, os.SEEK_END)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("a+b")
+            try:
+                return cls(path, file, _locked(path, file, resume))
+            except BaseException:
+                file.close()
+                raise
         except OSError as error:
-            lock.release()
-            raise LedgerError(f"the ledger {path} cannot be written ({error.strerror}); use another place") from error
-        except LedgerError:
-            lock.release()
-            raise
-        return cls(path, lock, file, records)
+            raise _unwritable(path, error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -277,28 +279,53 @@ class Ledger:
     def append(self, kind: str, **what: Any) -> None:
         """Write one record, at once; it is on the disk a second later at the latest, or when the ledger is closed."""
         record = {"kind": kind, "time": round(time.time(), 3), **what}
-        self._file.write(json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n")
-        self._file.flush()
-        if time.monotonic() - self._synced >= _SYNC_SECONDS:
-            self._sync()
+        line = json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        try:
+            self._file.write(line)
+            self._file.flush()
+            if time.monotonic() - self._synced >= _SYNC_SECONDS:
+                self._sync()
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
 
     def _sync(self) -> None:
         os.fsync(self._file.fileno())
         self._synced = time.monotonic()
 
     def close(self) -> None:
-        """Put everything on the disk and let others write; idempotent."""
-        if not self._file.closed:
+        """Put everything on the disk and let others write; idempotent. LedgerError where the disk does not take it."""
+        if self._file.closed:
+            return
+        try:
             self._file.flush()
             self._sync()
-            self._file.close()
-            self._lock.release()
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+        finally:
+            fcntl.flock(self._file, fcntl.LOCK_UN)  # a worker forked meanwhile has the file open, too
+            with suppress(OSError):
+                self._file.close()
+
+
+def _locked(path: Path, file: BinaryIO, resume: bool) -> list[Record]:
+    """Lock an open ledger, cut off what is not to be kept, and return its records."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise LedgerError(f"the ledger {path} is being written by another run; wait or use another name") from error
+    records = read(path)[0] if resume else []
+    file.truncate(_whole_lines(file) if resume else 0)
+    return records
 
 
 def _whole_lines(file: BinaryIO) -> int:
     """The length of a file up to the end of its last whole line."""
     file.seek(0)
     return file.read().rfind(b"\n") + 1
+
+
+def _unwritable(path: Path, error: OSError) -> LedgerError:
+    return LedgerError(f"the ledger {path} cannot be written ({error.strerror}); use another place")
 
 
 def results(records: list[Record]) -> Iterator[KernelResult]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -163,3 +165,33 @@ def test_the_last_result_of_a_kernel_counts(tmp_path: Path) -> None:
     found = list(results(read(path)[0]))
     assert [(r.kernel, r.seed) for r in found] == [("demo/k", 2), ("demo/other", 1)]
     assert found[0] == replace(RESULT, seed=2)
+
+
+def test_nothing_but_the_ledger_is_left_behind(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.jsonl") as ledger:
+        ledger.append("note", number=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["ledger.jsonl"]
+
+
+def test_a_process_forked_meanwhile_does_not_keep_the_lock(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "ledger.jsonl")
+    double = os.dup(ledger._file.fileno())
+    ledger.close()
+    Ledger.open(tmp_path / "ledger.jsonl").close()
+    os.close(double)
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "ledger.jsonl")
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        os.dup2(full.fileno(), ledger._file.fileno())
+    with pytest.raises(LedgerError, match=r"ledger\.jsonl cannot be written \(No space left on device\)"):
+        ledger.append("note", number=1)
+    with contextlib.suppress(LedgerError):
+        ledger.close()
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LedgerError, match=r"ledger\.jsonl cannot be written"):
+        Ledger.open(tmp_path / "file" / "ledger.jsonl")
