@@ -8,6 +8,7 @@ are told to the tuners does not depend on the order in which they arrive, so a s
 from __future__ import annotations
 
 import json
+import os
 import posixpath
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,15 +16,19 @@ from dataclasses import dataclass, replace
 from time import monotonic
 
 from r3bench import remix, store
-from r3bench.errors import CaptureError
+from r3bench.errors import CandidateFailure, CaptureError
+from r3bench.evolve.described import described
 from r3bench.evolve.evaluate import Evaluator, Pending, Server, nanoseconds
-from r3bench.evolve.promote import Court, Finalist, Verdicts, promote
+from r3bench.evolve.neighbours import changed_kernels
+from r3bench.evolve.promote import Court, Finalist, Verdicts, claims, promote
+from r3bench.evolve.rules import SENTENCES
 from r3bench.evolve.sources import RECORDED, Source, is_recorded, make_sources
 from r3bench.evolve.tuning import Ask
 from r3bench.ledger import FORMAT, Arm, KernelResult, Ledger, encode
 from r3bench.model import Capture, Configuration, Outcome, Status, Variant
 from r3bench.replay import image_loads
 from r3bench.space import Space
+from r3bench.syntax import plain_name
 
 __all__ = ["Settings", "evolve"]
 
@@ -65,13 +70,14 @@ def evolve(
     ``working`` gives the working tree's source of a kernel, from which the search starts and to which its patch
     applies; without it (None) the stored source is used. ``neighbours`` are further captures on which an edit of shared
     functions is checked. ``progress`` gets one line now and then. An interrupt (ctrl-C) ends the search: the results so
-    far are returned, the last one marked as interrupted. CaptureError ends one kernel, DeviceUnavailable the run.
+    far are returned, the last one marked as interrupted. A capture or source that cannot be used ends one kernel,
+    DeviceUnavailable and LedgerError the run.
     """
     ledger.append("run", format=FORMAT, seed=settings.seed, settings=encode(settings), target=encode(server.target))
     results: list[KernelResult] = []
     for capture in captures:
         others = [c for c in {c.path: c for c in (*captures, *neighbours)}.values() if _shares_file(c, capture)]
-        search = _Search(capture, server, settings, ledger, progress, working(capture), others)
+        search = _Search(capture, server, settings, ledger, progress, working, others)
         results.append(search.run())
         ledger.append("result", result=encode(results[-1]))
         if results[-1].status == "interrupted":
@@ -98,7 +104,7 @@ class _Search:
         settings: Settings,
         ledger: Ledger,
         progress: Callable[[str], None],
-        tree: Variant | None,
+        working: Callable[[Capture], Variant | None],
         neighbours: Sequence[Capture],
     ) -> None:
         self.capture = capture
@@ -107,7 +113,7 @@ class _Search:
         self.neighbours = neighbours
         self.evaluator = Evaluator(capture, server, ledger)
         self.began = monotonic()
-        self.tree = tree
+        self.working = working
         self.baseline = Variant()
         self.baseline_name = ""
         self.baseline_ns: float | None = None
@@ -121,7 +127,7 @@ class _Search:
         """Everything, in order; whatever ends it, the result says how far it came."""
         try:
             trouble = self._search()
-        except CaptureError as error:
+        except (CaptureError, CandidateFailure) as error:
             return self._result("failed", str(error))
         except KeyboardInterrupt:
             return self._result("interrupted", f"interrupted after {self.evaluator.evaluations} evaluations")
@@ -150,14 +156,17 @@ class _Search:
         capture = self.capture
         if capture.source is None:
             return f"{capture.path} holds no source of {capture.symbol}; record it again with its source"
-        stored = self.tree is None
-        self.texts = store.sources(capture) if self.tree is None else dict(self.tree.files or ())
-        self.baseline, self.baseline_name = self._baseline(stored)
+        try:
+            tree = self.working(capture)
+        except (OSError, UnicodeDecodeError) as error:
+            return f"the source of {capture.symbol} in the working tree cannot be read ({error}); repair it"
+        self.texts = store.sources(capture) if tree is None else dict(tree.files or ())
+        self.baseline, self.baseline_name = self._baseline(stored=tree is None)
         outcome = self.evaluator.result(self.evaluator.submit(self.baseline, "baseline"))
         self.baseline_ns = nanoseconds(outcome)
         if outcome.measurement is None:
             return f"the baseline ({self.baseline_name}) does not replay: {_say(outcome)}"
-        self.conditions = outcome.measurement.conditions
+        self.conditions = (*outcome.measurement.conditions, ("cores", str(len(os.sched_getaffinity(0)))))
         unit = capture.units[0]
         blocks = remix.legal_blocks(capture, unit, self.texts)
         space = Space.for_unit(capture, unit, self.evaluator.target, blocks)
@@ -168,7 +177,7 @@ class _Search:
             self.evaluator.note("note", text=note)
         return ""
 
-    def _baseline(self, stored: bool) -> tuple[Variant, str]:
+    def _baseline(self, *, stored: bool) -> tuple[Variant, str]:
         if not stored and not is_recorded(self.capture, self.texts):
             return Variant(files=tuple(sorted(self.texts.items()))), "working tree, default pipeline"
         loads = image_loads(self.capture, self.evaluator.target)
@@ -243,18 +252,20 @@ class _Search:
 
     def _promote(self) -> None:
         recorded = self.sources[0]
+        image = self.baseline_name == "recorded image"
         court = Court(
             evaluator=self.evaluator,
             baseline=self.baseline,
             gate=self.settings.gate,
-            kernels=self.settings.kernels * self.settings.contests,
+            kernels=self.settings.kernels * (claims(self.settings.contests) + image),
             contests=self.settings.contests,
             neighbours=self.neighbours,
+            original=self._original(),
         )
         finalists = self._finalists()
         self.progress(f"{self.capture.name}: {len(finalists)} finalists of {self.evaluator.evaluations} evaluations")
         promote(court, finalists, recorded, self.verdicts)
-        if self.baseline_name == "recorded image":
+        if image:
             ours = Variant(files=recorded.files, configuration=Configuration())
             toolchain = self.evaluator.compare(self.baseline, ours, court.gate, court.kernels)
             self.arms.append(Arm(name="toolchain", comparison=toolchain))
@@ -287,9 +298,9 @@ class _Search:
 
     def _result(self, status: str, detail: str) -> KernelResult:
         winner, source = self.verdicts.winner, self.capture.source
-        edited = winner is not None and winner.source.rule != RECORDED
-        main = source.main if source is not None else ""
-        configuration = _settings_of(winner.variant) if winner is not None else None
+        edited = winner.source if winner is not None and winner.source.rule != RECORDED else None
+        after = dict(edited.files)[source.main] if edited is not None and source is not None else None
+        changes = self._also_changes(after)
         arms = (*self.verdicts.arms, *self.arms)
         return KernelResult(
             kernel=self.capture.name,
@@ -304,18 +315,36 @@ class _Search:
             seed=self.settings.seed,
             evaluations=self.evaluator.evaluations,
             seconds=round(monotonic() - self.began, 3),
-            source=posixpath.normpath(posixpath.join(source.root, main)) if source is not None else "",
-            before=self.texts.get(main, ""),
-            after=dict(winner.source.files)[main] if winner is not None and edited else None,
-            rule=winner.source.rule if winner is not None and edited else None,
-            description=winner.source.description if winner is not None and edited else "",
-            configuration=configuration,
+            source=posixpath.normpath(posixpath.join(source.root, source.main)) if source is not None else "",
+            before=self._original(),
+            after=after,
+            rule=edited.rule if edited is not None else None,
+            description=edited.description if edited is not None else "",
+            configuration=_settings_of(winner.variant) if winner is not None else None,
             arms=arms,
             sources=tuple(s.result() for s in self.sources),
             failures=self.evaluator.failures,
             promotions=tuple(self.verdicts.promotions),
             conditions=self.conditions,
+            settings=described(winner.variant, self.capture.units[0].launch.block) if winner is not None else (),
+            also_changes=changes,
+            also_checked=tuple(name for name in changes if name in self._neighbours_that_match(edited)),
+            rules=tuple((name, sentence) for name, sentence in SENTENCES.items() if name in self._rules_used()),
         )
+
+    def _original(self) -> str:
+        """The main file's text that the search began with; empty where there is none."""
+        return self.texts.get(self.capture.source.main, "") if self.capture.source is not None else ""
+
+    def _also_changes(self, after: str | None) -> tuple[str, ...]:
+        return changed_kernels(self._original(), after, plain_name(self.capture.demangled)) if after is not None else ()
+
+    def _neighbours_that_match(self, edited: Source | None) -> set[str]:
+        promoted = [p for p in self.verdicts.promotions if p.promoted and edited is not None and p.rule == edited.rule]
+        return {name for promotion in promoted for name in promotion.neighbours}
+
+    def _rules_used(self) -> set[str]:
+        return {name for source in self.sources for name in source.rule.split("+")}
 
 
 def _say(outcome: Outcome) -> str:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from r3bench.errors import CaptureError
 from r3bench.evolve.evaluate import Evaluator
+from r3bench.evolve.neighbours import changed_kernels
 from r3bench.evolve.sources import RECORDED, Source
 from r3bench.ledger import Arm, Promotion
 from r3bench.model import Capture, Configuration, Status, Variant, Verdict
 from r3bench.stats import Comparison, Decision
+from r3bench.syntax import plain_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +27,12 @@ class Finalist:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Court:
-    """What a promotion is decided with: the baseline, the gate, the share of the error budget, how many contests.
+    """What a promotion is decided with: the baseline, the gate, how many contests.
 
-    ``neighbours`` are captures of other kernels in the same file: an edit of a shared function must suit them too.
+    ``kernels`` is into how many parts the session's error budget is split, as :func:`claims` counts them.
+
+    ``neighbours`` are captures of other kernels in the same file, ``original`` is the file's text as it was: an edit of
+    a shared function must suit them too.
     """
 
     evaluator: Evaluator
@@ -36,6 +41,28 @@ class Court:
     kernels: int
     contests: int
     neighbours: Sequence[Capture] = ()
+    original: str = ""
+
+
+def claims(contests: int) -> int:
+    """How many claims the contests of one kernel can come to.
+
+    A finalist that wins leads to one more at most for what it is offered as: its source change alone, or its
+    configuration alone where the source change is no gain. Whether the source change adds to its configuration decides
+    only which of the two is offered; that contest is reported nowhere and claims nothing.
+    """
+    return 2 * contests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """How many held-out units a variant matches, of how many; which other kernels of the file match with its text; why
+    it is refused (empty if it is not)."""
+
+    matched: int
+    units: int
+    neighbours: tuple[str, ...] = ()
+    reason: str = ""
 
 
 @dataclass(slots=True)
@@ -63,11 +90,11 @@ def promote(court: Court, finalists: Iterable[Finalist], recorded: Source, found
 
 
 def _settle(court: Court, finalist: Finalist, comparison: Comparison, recorded: Source, found: Verdicts) -> None:
-    """Make a finalist that won its contest the winner, with or without its source change.
+    """Make a finalist that won its contest the winner: its source change, its configuration, or both.
 
     A source change must not slow the kernel down under the default compiler, which is what the application's own build
-    gets of it. One that changes no machine code there, or adds nothing to its configuration, is dropped: the
-    configuration is tried without it.
+    gets of it. Where it is faster there and the interval of both together does not lie above its own, it is offered
+    without the configuration.
     """
     arms = [Arm(name=_arm(finalist), comparison=comparison)]
     if _arm(finalist) != "patch and configuration":
@@ -76,14 +103,34 @@ def _settle(court: Court, finalist: Finalist, comparison: Comparison, recorded: 
     alone = _try_alone(court, finalist, found)
     if alone is None:
         return
+    arms.append(Arm(name="patch", comparison=alone))
+    if alone.decision is not Decision.FASTER:
+        _settle_configuration(court, finalist, recorded, arms, found)
+    elif _above(comparison, alone):
+        found.winner, found.arms = finalist, arms
+    else:
+        found.winner, found.arms = replace(finalist, variant=_alone(finalist)), arms[1:]
+        reason = "faster by the interval; with its configuration not surely faster still, so offered without"
+        found.promotions[-1] = replace(found.promotions[-1], reason=reason)
+
+
+def _settle_configuration(
+    court: Court, finalist: Finalist, recorded: Source, arms: list[Arm], found: Verdicts
+) -> None:  # fmt: skip
+    """A source change that is no gain alone: one that changes no machine code under the default compiler, or adds
+    nothing to its configuration, is dropped, and the configuration is tried without it."""
     bare = replace(finalist, source=recorded, variant=replace(finalist.variant, files=recorded.files))
-    idle = alone.decision is Decision.IDENTICAL
-    if alone.decision is Decision.FASTER or (not idle and _beats(court, finalist, bare)):
-        found.winner, found.arms = finalist, [*arms, Arm(name="patch", comparison=alone)]
+    if arms[-1].comparison.decision is not Decision.IDENTICAL and _beats(court, finalist, bare):
+        found.winner, found.arms = finalist, arms
         return
     plain = _try(court, bare, found)
     if plain is not None and plain.decision is Decision.FASTER:
         found.winner, found.arms = bare, [Arm(name="configuration", comparison=plain)]
+
+
+def _above(one: Comparison, other: Comparison) -> bool:
+    """Whether a speedup's whole interval lies above another's."""
+    return one.low is not None and other.high is not None and one.low > other.high
 
 
 def _beats(court: Court, finalist: Finalist, other: Finalist) -> bool:
@@ -93,15 +140,17 @@ def _beats(court: Court, finalist: Finalist, other: Finalist) -> bool:
 
 def _try_alone(court: Court, finalist: Finalist, found: Verdicts) -> Comparison | None:
     """The source change alone against the baseline; None, with the reason on record, where it must not be applied."""
-    rule, variant = finalist.source.rule, _alone(finalist)
-    matched, units, reason = check_units(court, variant, rule)
-    comparison = None if reason else court.evaluator.compare(court.baseline, variant, court.gate, court.kernels)
-    if comparison is not None and comparison.decision in (Decision.SLOWER, Decision.REFUSED):
-        reason = _why_not(comparison)
+    variant = _alone(finalist)
+    checked = check_units(court, variant, finalist.source.rule)
+    reason, comparison = checked.reason, None
+    if not reason:
+        comparison = court.evaluator.compare(court.baseline, variant, court.gate, court.kernels)
+        if comparison.decision in (Decision.SLOWER, Decision.REFUSED):
+            reason = _why_not(comparison)
     if not reason:
         return comparison
     sentence = f"faster with its configuration, but under the default compiler: {reason}"
-    found.promotions[-1] = Promotion(rule=rule, promoted=False, reason=sentence, held_out=matched, units=units)
+    found.promotions[-1] = _promotion(finalist, checked, comparison, sentence)
     return None
 
 
@@ -118,16 +167,26 @@ def _alone(finalist: Finalist) -> Variant:
 
 def _try(court: Court, finalist: Finalist, found: Verdicts) -> Comparison | None:
     """A finalist's contest with the baseline; None where it does not get that far. The reason goes on record."""
-    matched, units, reason = check_units(court, finalist.variant, finalist.source.rule)
-    comparison = None
+    checked = check_units(court, finalist.variant, finalist.source.rule)
+    reason, comparison = checked.reason, None
     if not reason:
         comparison = court.evaluator.compare(court.baseline, finalist.variant, court.gate, court.kernels)
         reason = "faster by the interval" if comparison.decision is Decision.FASTER else _why_not(comparison)
-    promoted = comparison is not None and comparison.decision is Decision.FASTER
-    found.promotions.append(
-        Promotion(rule=finalist.source.rule, promoted=promoted, reason=reason, held_out=matched, units=units)
-    )
+    found.promotions.append(_promotion(finalist, checked, comparison, reason))
     return comparison
+
+
+def _promotion(finalist: Finalist, checked: Checked, comparison: Comparison | None, reason: str) -> Promotion:
+    decision = comparison.decision if comparison is not None else None
+    return Promotion(
+        rule=finalist.source.rule,
+        promoted=decision is Decision.FASTER,
+        reason=reason,
+        held_out=checked.matched,
+        units=checked.units,
+        neighbours=checked.neighbours,
+        decision=decision,
+    )
 
 
 def _why_not(comparison: Comparison) -> str:
@@ -142,36 +201,65 @@ def _why_not(comparison: Comparison) -> str:
     }.get(comparison.decision, "a second contest in a fresh process did not confirm it")
 
 
-def check_units(court: Court, variant: Variant, rule: str) -> tuple[int, int, str]:
-    """How many held-out units match, of how many, and why it is refused (empty if it is not)."""
+def check_units(court: Court, variant: Variant, rule: str) -> Checked:
+    """Replay a variant on the held-out units, and its text on the other kernels of the file."""
     evaluator = court.evaluator
     others = [unit.index for unit in evaluator.capture.units[1:]]
     pending = [evaluator.submit(variant, rule, unit=index, timing="none") for index in others]
     outcomes = [evaluator.result(p) for p in pending]
-    matched = sum(o.verdict.status is Status.MATCH for o in outcomes)
-    for outcome in outcomes:
-        if outcome.verdict.status is not Status.MATCH:
-            return matched, len(others), f"held-out unit {outcome.unit}: {_sentence(outcome.verdict)}"
-    return matched, len(others), next(_neighbour_failures(court, variant, rule), "")
+    failed = [o for o in outcomes if o.verdict.status is not Status.MATCH]
+    matched = len(outcomes) - len(failed)
+    if failed:
+        reason = f"held-out unit {failed[0].unit}: {_sentence(failed[0].verdict)}"
+        return Checked(matched=matched, units=len(others), reason=reason)
+    neighbours, reason = _check_neighbours(court, variant, rule) if rule != RECORDED else ((), "")
+    return Checked(matched=matched, units=len(others), neighbours=neighbours, reason=reason)
 
 
-def _neighbour_failures(court: Court, variant: Variant, rule: str) -> Iterator[str]:
-    """Other kernels of the file on which the edited text, under the default compiler, does not match."""
+def _check_neighbours(court: Court, variant: Variant, rule: str) -> tuple[tuple[str, ...], str]:
+    """Other kernels of the file that match with the edited text under the default compiler, and why it is refused.
+
+    A kernel that the edit reaches is replayed on all its recorded launches, any other on the first one.
+    """
     edited = Variant(files=variant.files, configuration=Configuration())
-    if rule == RECORDED:
-        return
+    changed = _changed(court, variant)
+    matched: list[str] = []
     for capture in court.neighbours:
-        try:
-            outcome = court.evaluator.result(court.evaluator.submit(edited, rule, timing="none", capture=capture))
-        except CaptureError:
-            continue  # a damaged neighbour is reported where it is searched itself
-        if outcome.verdict.status is not Status.MATCH and _replays(court.evaluator, capture):
-            yield f"it changes {capture.symbol}, too: {_sentence(outcome.verdict)}"
+        name = plain_name(capture.demangled)
+        units = range(len(capture.units) if name in changed else 1)
+        reason = _refusal(court.evaluator, edited, rule, capture, units)
+        if reason:
+            return tuple(matched), reason
+        matched += [name] if reason is not None else []
+    return tuple(matched), ""
 
 
-def _replays(evaluator: Evaluator, neighbour: Capture) -> bool:
+def _changed(court: Court, variant: Variant) -> tuple[str, ...]:
+    capture, files = court.evaluator.capture, dict(variant.files or ())
+    main = capture.source.main if capture.source is not None else ""
+    return changed_kernels(court.original, files.get(main, court.original), plain_name(capture.demangled))
+
+
+def _refusal(
+    evaluator: Evaluator, edited: Variant, rule: str, capture: Capture, units: Iterable[int]
+) -> str | None:  # fmt: skip
+    """Why an edit does not suit a neighbour, empty if it does; None where the neighbour itself does not replay."""
+    try:
+        pending = [evaluator.submit(edited, rule, unit=u, timing="none", capture=capture) for u in units]
+        outcomes = [evaluator.result(p) for p in pending]
+    except CaptureError:
+        return None  # a damaged neighbour is reported where it is searched itself
+    failed = [o for o in outcomes if o.verdict.status is not Status.MATCH]
+    if not failed:
+        return ""
+    if not _replays(evaluator, capture, failed[0].unit):
+        return None
+    return f"it changes {capture.symbol}, too: {_sentence(failed[0].verdict)}"
+
+
+def _replays(evaluator: Evaluator, neighbour: Capture, unit: int) -> bool:
     """Whether a neighbour matches as it is; if not, an edit is not what breaks it."""
-    outcome = evaluator.result(evaluator.submit(Variant(), "baseline", timing="none", capture=neighbour))
+    outcome = evaluator.result(evaluator.submit(Variant(), "baseline", unit=unit, timing="none", capture=neighbour))
     return outcome.verdict.status is Status.MATCH
 
 

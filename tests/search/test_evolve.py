@@ -13,7 +13,7 @@ from r3bench.errors import CaptureError, DeviceUnavailable
 from r3bench.evolve import Settings, evolve
 from r3bench.ledger import KernelResult, Ledger, read
 from r3bench.model import Capture, Configuration, Outcome, Status, Variant
-from r3bench.stats import Decision
+from r3bench.stats import Comparison, Decision
 from tests.search.fake_server import TEXT, Behaviour, FakeServer, Model, capture, tree
 
 QUICK = Settings(trials=3, more=1, seconds=60.0)
@@ -140,7 +140,7 @@ def test_a_patch_and_its_configuration_are_told_apart(tmp_path: Path) -> None:
     alone, both = result.arm("patch"), result.arm("patch and configuration")
     assert alone is not None
     assert both is not None
-    assert (alone.speedup, both.speedup) == (pytest.approx(1.5), pytest.approx(3.0))
+    assert [alone.speedup, both.speedup] == pytest.approx([1.5, 3.0])
     assert (Variant(), Variant(files=(("kernels.cu", result.after or ""),), configuration=Configuration())) in (
         server.compared
     )
@@ -159,6 +159,65 @@ def test_a_patch_that_is_slower_under_the_default_compiler_is_not_promoted(tmp_p
     assert [arm.name for arm in result.arms] == ["configuration"]
     reasons = [p.reason for p in result.promotions]
     assert reasons[0] == "faster with its configuration, but under the default compiler: slower than the baseline"
+
+
+def test_a_configuration_that_adds_nothing_sure_to_the_patch_is_not_offered(tmp_path: Path) -> None:
+    """The patch 1.31x (1.24 to 1.53), with its configuration 1.31x (1.10 to 1.39): the intervals overlap."""
+
+    class Server(FakeServer):
+        def _contest(self, old: Behaviour, new: Behaviour, gate: float) -> Comparison:
+            found = super()._contest(old, new, gate)
+            bounds = {800.0: (1.24, 1.53), 790.0: (1.10, 1.39)}
+            low, high = bounds.get(new.ns, (found.low, found.high))
+            return replace(found, low=low, high=high)
+
+    def model(variant: Variant, unit: int) -> Behaviour:
+        if "inverse" not in text_of(variant):
+            return Behaviour(ns=1000.0)
+        return Behaviour(ns=790.0 if specialized(variant, unit).ns < 1000.0 else 800.0)
+
+    (result,) = search(tmp_path, Server(model))
+    assert result.after is not None
+    assert [arm.name for arm in result.arms] == ["patch"]
+    assert (result.configuration, result.settings) == (None, ())
+    assert result.promotions[-1].promoted
+    assert result.promotions[-1].reason.endswith("so offered without")
+
+
+def test_the_configuration_is_told_in_words(tmp_path: Path) -> None:
+    (result,) = search(tmp_path, FakeServer(specialized))
+    assert "the block's size compiled in" in result.settings
+
+
+def test_a_claim_that_is_not_confirmed_is_on_record_as_unstable(tmp_path: Path) -> None:
+    class Server(FakeServer):
+        def _contest(self, old: Behaviour, new: Behaviour, gate: float) -> Comparison:
+            return replace(super()._contest(old, new, gate), decision=Decision.UNSTABLE)
+
+    (result,) = search(tmp_path, Server(by_text(inverse_width=1.5)))
+    assert result.status == "not improved"
+    assert {p.decision for p in result.promotions} == {Decision.UNSTABLE}
+
+
+def test_the_error_budget_is_split_over_all_claims(tmp_path: Path) -> None:
+    parts = set()
+
+    class Server(FakeServer):
+        def compare(
+            self,
+            capture: Capture,
+            unit: int,
+            baseline: Variant,
+            candidate: Variant,
+            gate: float = 0.05,
+            kernels: int = 1,
+            looks: int = 3,
+        ) -> Future[Comparison]:
+            parts.add(kernels)
+            return super().compare(capture, unit, baseline, candidate, gate, kernels, looks)
+
+    search(tmp_path, Server(by_text(inverse_width=1.5)), replace(QUICK, kernels=7, contests=3))
+    assert parts == {7 * 3 * 2}, "each finalist's own claim, and that of what is offered in its place"
 
 
 def test_sources_with_equal_code_are_tuned_once(tmp_path: Path) -> None:
@@ -275,6 +334,52 @@ def test_an_edit_is_not_to_blame_for_a_neighbour_that_fails_anyway(tmp_path: Pat
 
     (result,) = search(tmp_path, Server(by_text(inverse_width=1.5)), neighbours=[capture(symbol="other")])
     assert result.after is not None
+
+
+SHARED = """\
+__device__ float scaled(float x, float width) { return x / 3.0f + x / width + x / width; }
+extern "C" __global__ void smooth(const float* in, float* out, float width, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = scaled(in[i], width);
+}
+extern "C" __global__ void other(float* out, float width) { out[threadIdx.x] = scaled(1.0f, width); }
+extern "C" __global__ void alone(float* out) { out[threadIdx.x] = 1.0f; }
+"""
+
+
+def without_division(variant: Variant, unit: int) -> Behaviour:
+    text = text_of(variant)
+    return Behaviour(ns=500.0 if "scaled" in text and "x / 3.0f" not in text else 1000.0)
+
+
+def test_kernels_that_share_an_edited_function_are_named_and_checked_on_all_launches(tmp_path: Path) -> None:
+    server = FakeServer(without_division)
+    neighbours = [capture(SHARED, symbol=symbol) for symbol in ("other", "alone")]
+    (result,) = search(
+        tmp_path, server, captures=[capture(SHARED)], working=tree(SHARED), neighbours=neighbours
+    )  # fmt: skip
+    assert result.after is not None
+    assert result.also_changes == ("other",)
+    assert result.also_checked == ("other",)
+    checked = {(name, unit) for name, _, unit, timing in server.submitted if timing == "none"}
+    assert {("demo/other", 0), ("demo/other", 1), ("demo/other", 2), ("demo/alone", 0)} <= checked
+    assert ("demo/alone", 1) not in checked
+
+
+def test_a_changed_kernel_without_a_recorded_launch_is_named_all_the_same(tmp_path: Path) -> None:
+    server = FakeServer(without_division)
+    (result,) = search(tmp_path, server, captures=[capture(SHARED)], working=tree(SHARED))
+    assert (result.also_changes, result.also_checked) == (("other",), ())
+
+
+def test_a_working_tree_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+    def broken(_: Capture) -> Variant:
+        raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+
+    (result,) = search(tmp_path, FakeServer(by_text()), working=broken)
+    assert result.status == "failed"
+    assert result.detail.startswith("the source of smooth in the working tree cannot be read ('utf-8' codec")
+    assert "\n" not in result.detail
 
 
 def test_the_same_seed_gives_the_same_search(tmp_path: Path) -> None:
