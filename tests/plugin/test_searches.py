@@ -18,7 +18,7 @@ from r3bench.ledger import read
 
 SLOW = """
     double sum = 0.0;
-    for (int k = 0; k < 2000; k++) sum += (data[i] + k) / factor;
+    for (int k = 0; k < 2000; k++) sum += pow(data[i] + k, 3.0);
     data[i] = factor * data[i] + 1e-300 * sum;
 """
 EVOLVE = ("--r3-evolve", "-k", "evolve", "--r3-trials=2", "--r3-seconds=20", "-p", "no:cacheprovider")
