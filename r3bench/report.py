@@ -12,8 +12,10 @@ import json
 import os
 import re
 import tempfile
+import textwrap
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +40,8 @@ def applications(ledger: Path) -> tuple[dict[str, list[KernelResult]], int]:
 
 
 def document(application: str, kernels: Sequence[KernelResult], damaged_lines: int = 0) -> Document:
-    """The report of one application as plain JSON data; kernels with the largest gain first."""
-    ordered = sorted(kernels, key=lambda k: (-(_gain(k) or 0.0), k.kernel))
+    """The report of one application as plain JSON data without absolute paths; kernels with the largest gain first."""
+    ordered = _ordered([_portable(kernel) for kernel in kernels])
     return {
         "format": FORMAT,
         "application": application,
@@ -48,12 +50,30 @@ def document(application: str, kernels: Sequence[KernelResult], damaged_lines: i
         "target": kernels[0].target if kernels else "",
         "conditions": dict(kernels[0].conditions) if kernels else {},
         "damaged_ledger_lines": damaged_lines,
-        "kernels": [_kernel(result) for result in ordered],
+        "kernels": [{**_kernel(result), "overlaps": _overlapping(result, ordered)} for result in ordered],
     }
 
 
-def _gain(result: KernelResult) -> float | None:
-    return max((a.comparison.speedup for a in result.arms if a.comparison.speedup is not None), default=None)
+def _ordered(kernels: Iterable[KernelResult]) -> list[KernelResult]:
+    """Largest gain first."""
+    return sorted(kernels, key=lambda k: (-_gain(k), k.kernel))
+
+
+def _gain(result: KernelResult) -> float:
+    """The largest speedup that was claimed; 0 where none was."""
+    faster = [arm.comparison for arm in result.arms if arm.comparison.decision is Decision.FASTER]
+    return max((comparison.speedup or 0.0 for comparison in faster), default=0.0)
+
+
+def _portable(result: KernelResult) -> KernelResult:
+    """A result whose capture is named relative to the working directory or its repository, else by its name alone."""
+    path = Path(result.capture)
+    if not path.is_absolute():
+        return result
+    repository = next((folder for folder in path.parents if (folder / ".git").exists()), None)
+    roots = (Path.cwd(), *([repository] if repository is not None else []))
+    name = next((path.relative_to(root).as_posix() for root in roots if path.is_relative_to(root)), path.name)
+    return replace(result, capture=name, detail=result.detail.replace(result.capture, name))
 
 
 def _kernel(result: KernelResult) -> dict[str, Any]:
@@ -112,23 +132,82 @@ def _quoted(path: str) -> str:
     return '"' + "".join(special.get(b, chr(b) if 32 <= b < 127 else f"\\{b:03o}") for b in path.encode()) + '"'
 
 
-def patch(result: KernelResult, application: str) -> str | None:
-    """The patch with its evidence in front; ``git apply`` skips what stands in front of ``diff --git``."""
+_CONTEXT = 3  # unchanged lines around a change in a patch: git applies it only where they are as they were
+
+
+def _changes(result: KernelResult) -> list[tuple[int, int]]:
+    """The ranges of lines of the original text that a patch replaces; an empty range is an insertion."""
+    matcher = difflib.SequenceMatcher(None, _lines(result.before), _lines(result.after or ""))
+    return [(start, end) for tag, start, end, _, _ in matcher.get_opcodes() if tag != "equal"]
+
+
+def overlap(first: KernelResult, second: KernelResult) -> bool:
+    """Whether one patch no longer applies after the other: both change a region of one file, or not the same text."""
+    if first.after is None or second.after is None or first.source != second.source:
+        return False
+    if first.before != second.before:
+        return True
+    pairs = ((a, b) for a in _changes(first) for b in _changes(second))
+    return any(a[0] <= b[1] + _CONTEXT and b[0] <= a[1] + _CONTEXT for a, b in pairs)
+
+
+def applicable(kernels: Sequence[KernelResult]) -> list[KernelResult]:
+    """Results whose patches apply one after the other; where some overlap, the one with the largest gain is kept."""
+    kept: list[KernelResult] = []
+    for result in sorted(kernels, key=lambda k: (-_patch_gain(k), k.kernel)):
+        if result.after is not None and not any(overlap(result, other) for other in kept):
+            kept.append(result)
+    return kept
+
+
+def _patch_gain(result: KernelResult) -> float:
+    alone = result.arm("patch")
+    return alone.speedup or 0.0 if alone is not None and alone.decision is Decision.FASTER else 0.0
+
+
+def overlap_line(result: KernelResult, others: Iterable[KernelResult]) -> str:
+    """What a patch overlaps with, and what to do about it; empty where it overlaps with none."""
+    names = _overlapping(result, others)
+    return f"overlaps with {', '.join(names)}: apply one, then search again" if names else ""
+
+
+def _overlapping(result: KernelResult, others: Iterable[KernelResult]) -> list[str]:
+    found = [other for other in others if other.kernel != result.kernel and overlap(result, other)]
+    return sorted(f"{file_name(other)}.patch" for other in found)
+
+
+def patch(result: KernelResult, application: str, others: Iterable[KernelResult] = ()) -> str | None:
+    """The patch with its evidence in front; ``git apply`` skips what stands in front of ``diff --git``.
+
+    ``others`` are the results whose patches lie beside it.
+    """
     change = diff(result)
     if change is None:
         return None
-    lines = [f"{result.kernel}: {result.description}", ""]
+    title = _one_line(f"{result.kernel}: {result.description}")
+    lines = [*textwrap.wrap(title, 100, subsequent_indent="  ", break_on_hyphens=False), ""]
     lines += [f"{arm.name}: {_words(arm.comparison)}" for arm in result.arms]
     lines += [
         "",
         f"Baseline: {result.baseline}, {_time(result.baseline_ns)} a launch.",
         device_line(result.device, result.target),
     ]
-    lines += [_held_out(result)]
+    lines += [_held_out(result), *_also(result)]
+    overlapping = overlap_line(result, others)
+    lines += [f"It {overlapping}."] if overlapping else []
     if result.configuration is not None:
         lines.append(f"The configuration that belongs to it is in {file_name(result)}.json.")
     lines += [f"Apply with: git apply reports/{application}/{file_name(result)}.patch", ""]
-    return "\n".join(_one_line(line) for line in lines) + "\n" + change
+    return "\n".join(_no_control(line) for line in lines) + "\n" + change
+
+
+def _also(result: KernelResult) -> Iterator[str]:
+    """The other kernels of the file that a patch changes, and whether that was checked."""
+    unknown = [name for name in result.also_changes if name not in result.also_checked]
+    if result.also_checked:
+        yield f"It also changes {', '.join(result.also_checked)}: their recorded launches match."
+    if unknown:
+        yield f"It also changes {', '.join(unknown)}: not checked, for want of a recorded launch that replays."
 
 
 def _held_out(result: KernelResult) -> str:
@@ -140,7 +219,11 @@ def _held_out(result: KernelResult) -> str:
 
 def _one_line(text: str) -> str:
     """Text that cannot end the comment it stands in."""
-    return " ".join(re.sub(r"[\x00-\x1f\x7f]", " ", text).split())
+    return " ".join(_no_control(text).split())
+
+
+def _no_control(text: str) -> str:
+    return re.sub(r"[\x00-\x1f\x7f]", " ", text)
 
 
 # -- words ------------------------------------------------------------------------------------------------------------
@@ -179,6 +262,8 @@ def _speedup(comparison: Comparison | None, interval: bool = True) -> str:
         return "-"
     if comparison.speedup is None:
         return "refused"
+    if comparison.decision is Decision.UNSTABLE:
+        return "unstable"
     timed = comparison.low is not None and comparison.high is not None and comparison.decision is not Decision.IDENTICAL
     if not timed or not interval:
         return f"{comparison.speedup:.2f}x"
@@ -187,8 +272,8 @@ def _speedup(comparison: Comparison | None, interval: bool = True) -> str:
 
 # -- renderings -------------------------------------------------------------------------------------------------------
 
-_HEAD = ("kernel", "patch alone", "with configuration", "baseline", "trials")
-_NARROW = ("kernel", "patch", "with config.", "baseline", "trials")
+_HEAD = ("kernel", "result", "patch alone", "with configuration", "baseline")
+_NARROW = ("kernel", "result", "patch", "with config.", "baseline")
 
 
 def table(kernels: Sequence[KernelResult], width: int = 100) -> str:
@@ -196,7 +281,7 @@ def table(kernels: Sequence[KernelResult], width: int = 100) -> str:
 
     Where it is too narrow, first the intervals go, then long names are broken into lines.
     """
-    ordered = sorted(kernels, key=lambda k: (-(_gain(k) or 0.0), k.kernel))
+    ordered = _ordered(kernels)
     shared = len({k.kernel.split("/")[0] for k in kernels}) == 1
     full, short = ([_row(k, shared=shared, intervals=wanted) for k in ordered] for wanted in (True, False))
     plain = [(full, _HEAD, None), (full, _NARROW, None), (short, _NARROW, None)]
@@ -212,63 +297,141 @@ def _row(result: KernelResult, *, shared: bool = False, intervals: bool = True) 
     full = result.arm("patch and configuration") or result.arm("configuration")
     alone = result.arm("patch")
     name = result.kernel.split("/", 1)[-1] if shared else result.kernel
-    first = _speedup(alone, intervals) if result.status == "improved" else _OTHERWISE[result.status]
-    second = _speedup(full, intervals)
-    return [_one_line(name), first, second, _time(result.baseline_ns), str(result.evaluations)]
+    speedups = [_speedup(comparison, intervals) for comparison in (alone, full)]
+    return [_one_line(name), _result(result), *speedups, _time(result.baseline_ns)]
 
 
-_OTHERWISE = {"not improved": "no gain", "failed": "failed", "interrupted": "interrupted"}
+def _result(result: KernelResult) -> str:
+    """The outcome in a word or two; unstable where the best finalist's claim was not confirmed."""
+    best = next((p.decision for p in result.promotions if p.decision is not None), None)
+    if result.status != "not improved":
+        return result.status
+    return "unstable" if best is Decision.UNSTABLE else "no gain"
 
 
 def markdown(kernels: Sequence[KernelResult], application: str) -> str:
     """The report for people: what was gained, how sure it is, what was tried and what failed."""
-    ordered = sorted(kernels, key=lambda k: (-(_gain(k) or 0.0), k.kernel))
+    ordered = _ordered(kernels)
     improved = sum(k.status == "improved" for k in ordered)
     parts = [f"# {_escape(application)}: {improved} of {len(ordered)} kernels improved", ""]
     if ordered:
         parts += [device_line(ordered[0].device, ordered[0].target), ""]
-    parts.append(_grid(_HEAD, [_row(result) for result in ordered]))
-    parts += [
-        "",
-        "*Patch alone* is the changed source under the default compiler and the recorded launch; *with configuration* "
-        "is the promoted candidate: source change (where there is one), compiler configuration and block shape; a dash "
-        "stands where there was no such candidate. Each was compared with the baseline on the launch of the search.",
-    ]
+    busy = busy_line(ordered)
+    parts += [_sentence(_escape(busy)), ""] if busy else []
+    rows = [[*_row(result), str(result.evaluations)] for result in ordered]
+    parts += [_grid((*_HEAD, "evaluations"), rows), "", *_legend(ordered)]
     for result in ordered:
-        parts += ["", *_section(result, application)]
+        parts += ["", *_section(result, application, ordered)]
     return "\n".join(parts) + "\n"
 
 
-def _section(result: KernelResult, application: str) -> Iterable[str]:
+def busy_line(kernels: Iterable[KernelResult]) -> str:
+    """That other work disturbed the measurements; empty where it did not.
+
+    The smallest load counts that any search began with: a search is a load itself for the one that comes after it.
+    """
+    found = [dict(kernel.conditions) for kernel in kernels]
+    cores = [(float(c["load"]), int(c.get("cores", c.get("threads", "0")))) for c in found if "load" in c]
+    load, number = min(cores, default=(0.0, 0))
+    if not 0 < number < load:
+        return ""
+    return (
+        f"the machine was busy (load {load:.1f} on {number} core{'s' * (number > 1)}): intervals are wide, "
+        "run again on a quiet machine"
+    )
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + "."
+
+
+_LEGEND = """\
+How to read this:
+
+- *result*: *improved*: faster than the baseline by the whole interval; *no gain*: no candidate was surely faster by \
+more than the gate; *unstable*: the best candidate's gain was not confirmed by a second contest in a fresh process; \
+*failed*: the baseline itself does not replay.
+- *patch alone*: the changed source under the default compiler and the recorded launch; *with configuration*: with the \
+compiler configuration and block shape found, and the source change where there is one. A dash: there is no such \
+candidate, or it adds nothing that is sure. Each was compared with the baseline on the launch of the search, one patch \
+at a time.
+- *evaluations*: all replays of a search: the trials of all sources, the best ones timed again, checks on further \
+launches and on other kernels.
+- tables of sources: *trials*: configurations tried on this source; *matched*: those with the right result and a time; \
+*default*: its time under the default compiler and the recorded launch; *best*: that of its best configuration. These \
+are quick measurements that rank, not claims."""
+
+_CONFIGURATION = """\
+- `<kernel>.json` is a compile configuration of r3bench's own pipeline: passes, facts compiled in, and launch. Putting \
+it back into an application automatically is not part of this version. By hand: change the block's shape where the \
+kernel is launched (and the grid with it); make arguments that were compiled in constants (`constexpr`, a template \
+parameter); write unrolling as `#pragma unroll`, pointers that do not overlap as `__restrict__`, launch bounds as \
+`__launch_bounds__`. Passes and LLVM options have no such counterpart."""
+
+
+def _legend(kernels: Sequence[KernelResult]) -> Iterator[str]:
+    yield _LEGEND
+    if any(kernel.configuration is not None for kernel in kernels):
+        yield _CONFIGURATION
+    for rule, sentence in dict(pair for kernel in kernels for pair in kernel.rules).items():
+        yield f"- rule *{_escape(rule)}*: {_escape(sentence)}"
+
+
+def _section(result: KernelResult, application: str, kernels: Sequence[KernelResult]) -> Iterable[str]:
     yield f"## {_escape(result.kernel)}"
     yield ""
-    yield f"{_escape(result.status.capitalize())}: {_escape(result.detail)}. Baseline: {_escape(result.baseline)}, " + (
-        f"{_time(result.baseline_ns)} a launch; {result.evaluations} evaluations in {result.seconds:.0f} s, "
-        f"seed {result.seed}."
+    yield (
+        f"{_escape(_result(result).capitalize())}: {_escape(result.detail)}. Baseline: {_escape(result.baseline)}, "
+        + (
+            f"{_time(result.baseline_ns)} a launch; {result.evaluations} evaluations in {result.seconds:.0f} s, "
+            f"seed {result.seed}."
+        )
     )
+    yield ""
     for arm in result.arms:
         yield f"- {arm.name}: {_escape(_words(arm.comparison))}"
-    if result.after is not None:
-        where = f"reports/{application}/{file_name(result)}.patch"
-        yield f"- source change: {_escape(result.description)} (`git apply {where}`)"
-    if result.configuration is not None:
-        yield f"- configuration: `{file_name(result)}.json`"
+    yield from _offered(result, application, kernels)
     for promotion in result.promotions:
         held_out = f"{promotion.held_out} of {promotion.units} held-out launches match"
-        yield f"- candidate {_escape(promotion.rule)}: {_escape(promotion.reason)} ({held_out})"
+        candidate = _source_name(result, promotion.rule)
+        yield f"- candidate {_escape(candidate)}: {_escape(promotion.reason)} ({held_out})"
     if result.sources:
         yield ""
-        yield _grid(("source", "trials", "matched", "default", "best"), [_source_row(s) for s in result.sources])
+        yield _grid(
+            ("source", "trials", "matched", "default", "best"), [_source_row(result, s) for s in result.sources]
+        )
     if result.failures:
         yield ""
-        failed = [(f.source, f.status, str(f.count), f.detail) for f in result.failures]
+        failed = [(_source_name(result, f.source), f.status, str(f.count), f.detail) for f in result.failures]
         yield _grid(("failed source", "how", "times", "the first said"), failed)
 
 
-def _source_row(source: SourceResult) -> Sequence[str]:
-    if source.same_as is not None:
-        return (source.rule, "-", "-", _time(source.default_ns), f"same code as {source.same_as}")
-    return (source.rule, str(source.trials), str(source.matched), _time(source.default_ns), _time(source.best_ns))
+def _offered(result: KernelResult, application: str, kernels: Sequence[KernelResult]) -> Iterator[str]:
+    """The patch and the configuration of a kernel, and what to know before they are applied."""
+    if result.after is not None:
+        where = f"reports/{application}/{file_name(result)}.patch"
+        yield f"- source change: {_escape(result.description, 2000)} (`git apply {where}`)"
+        for line in _also(result):
+            yield f"- {_escape(line[:1].lower() + line[1:].rstrip('.'))}"
+        overlapping = overlap_line(result, kernels)
+        if overlapping:
+            yield f"- it {_escape(overlapping)}"
+    if result.configuration is not None:
+        settings = f": {_escape('; '.join(result.settings), 2000)}" if result.settings else ""
+        yield f"- configuration `{file_name(result)}.json`{settings}"
+
+
+def _source_name(result: KernelResult, rule: str) -> str:
+    """A source as people call it: by its rule, or where the untouched text came from."""
+    if rule != "recorded":
+        return rule
+    return "working tree" if result.baseline.startswith("working tree") else "recorded source"
+
+
+def _source_row(result: KernelResult, source: SourceResult) -> Sequence[str]:
+    same = f"same code as {_source_name(result, source.same_as)}" if source.same_as is not None else ""
+    times = (_time(source.default_ns), same or _time(source.best_ns))
+    return (_source_name(result, source.rule), str(source.trials), str(source.matched), *times)
 
 
 def _grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -276,10 +439,15 @@ def _grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _escape(text: str) -> str:
-    """Text from elsewhere, harmless in Markdown: one line, no markup, no table cell ended, at most 300 characters."""
+def _escape(text: str, most: int = 300) -> str:
+    """Text from elsewhere, harmless in Markdown: one line, no markup, no table cell ended, at most ``most`` characters.
+
+    It is cut between words where it has any.
+    """
     short = _one_line(text)
-    short = short if len(short) <= 300 else short[:297] + "..."
+    if len(short) > most:
+        head = short[: most - 1]
+        short = (head.rsplit(" ", 1)[0] if " " in head[most // 2 :] else head) + "…"
     return re.sub(r"([\\`*_{}\[\]<>#|~!$])", r"\\\1", short)
 
 
@@ -301,11 +469,12 @@ def write_application(application: str, kernels: Sequence[KernelResult], folder:
     """The files of one application, as :func:`write` says."""
     place = folder / re.sub(r"[^\w.-]", "_", application)
     place.mkdir(parents=True, exist_ok=True)
+    kernels = [_portable(kernel) for kernel in kernels]
     report = json.dumps(document(application, kernels, damaged), indent=1, allow_nan=False) + "\n"
     files = {"report.json": report, "report.md": markdown(kernels, application)}
     for result in kernels:
         name = file_name(result)
-        files |= {f"{name}.patch": patch(result, application) or "", f"{name}.json": _configuration(result)}
+        files |= {f"{name}.patch": patch(result, application, kernels) or "", f"{name}.json": _configuration(result)}
     written = []
     for name, text in files.items():
         path = place / name
@@ -327,6 +496,8 @@ def _configuration(result: KernelResult) -> str:
         "device": result.device,
         "target": result.target,
         "needs_patch": result.after is not None,
+        "use": "for r3bench's own compile pipeline; report.md says what of it can be done by hand",
+        "settings": list(result.settings),
         "evidence": {arm.name: _words(arm.comparison) for arm in result.arms},
     }
     return json.dumps({**about, **json.loads(result.configuration)}, indent=1) + "\n"

@@ -131,14 +131,18 @@ class Searches:
 
 
 def written(folder: Path, kernels: list[KernelResult], top: Path) -> Generator[str, None, None]:
-    """Where the report is, and the command that applies each patch."""
-    from r3bench.report import file_name
+    """Where the report is, the commands that apply the patches one after the other, and the patches left out."""
+    from r3bench.report import applicable, file_name, overlap_line
 
     def shown(path: Path) -> Path:
         return path.relative_to(top) if path.is_relative_to(top) else path
 
     yield f"report: {shown(folder / 'report.md')}"
-    for kernel in kernels:
-        patch = folder / f"{file_name(kernel)}.patch"
-        if kernel.after is not None and patch.exists():
-            yield f"git apply {shown(patch)}"
+    patches = {kernel.kernel: folder / f"{file_name(kernel)}.patch" for kernel in kernels}
+    patched = [kernel for kernel in kernels if kernel.after is not None and patches[kernel.kernel].exists()]
+    chosen = applicable(patched)
+    for kernel in chosen:
+        yield f"git apply {shown(patches[kernel.kernel])}"
+    for kernel in patched:
+        if kernel not in chosen:
+            yield f"left out: {shown(patches[kernel.kernel])} {overlap_line(kernel, chosen)}"

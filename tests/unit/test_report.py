@@ -13,7 +13,8 @@ from r3bench import report
 from r3bench.errors import LedgerError
 from r3bench.ledger import Arm, Failures, KernelResult, Ledger, Promotion, SourceResult, encode
 from r3bench.model import Status, Verdict
-from r3bench.stats import Decision, identical, refused
+from r3bench.plugin.searches import written
+from r3bench.stats import Comparison, Decision, identical, refused
 from tests.search.fake_server import comparison
 
 BEFORE = "// é\n__global__ void k(float* a) {\n    a[0] = 1;\n}\n"
@@ -114,6 +115,97 @@ def test_the_patch_carries_its_evidence_and_nothing_breaks_out_of_it() -> None:
     assert "k.json" in head
 
 
+LINES = [f"line {n}\n" for n in range(60)]
+
+
+def edited(kernel: str, *changed: int, gain: float = 1.5) -> KernelResult:
+    """A result whose patch changes these lines of a file of 60."""
+    after = "".join(f"{kernel} {n}\n" if n in changed else line for n, line in enumerate(LINES))
+    arms = (Arm(name="patch", comparison=comparison(gain)),)
+    return replace(IMPROVED, kernel=f"demo/{kernel}", source="k.cu", before="".join(LINES), after=after, arms=arms)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ((10,), (40,), False),
+        ((10,), (10,), True),
+        ((10,), (12,), True),
+        ((10, 50), (30, 51), True),
+        ((10,), (15,), False),
+        ((), (10,), False),
+    ],
+)
+def test_patches_of_one_region_overlap(first: tuple[int, ...], second: tuple[int, ...], expected: bool) -> None:
+    one, other = edited("a", *first), edited("b", *second)
+    assert report.overlap(one, other) is report.overlap(other, one) is expected
+    assert not report.overlap(one, replace(other, source="another.cu"))
+    assert report.overlap(one, replace(other, before="x\n")), "patches of different texts"
+
+
+def test_the_patches_that_are_offered_apply_one_after_the_other(tmp_path: Path) -> None:
+    results = [edited("x", 3, 20, gain=1.2), edited("z", 3, 30, gain=1.9), edited("far", 50, gain=1.1), PLAIN]
+    offered = report.applicable(results)
+    assert [k.kernel for k in offered] == ["demo/z", "demo/far"], "largest gain first; x changes line 3 as z does"
+    report.write_application("demo", results, tmp_path / "reports")
+    file = repository(tmp_path / "tree", offered[0])
+    for name in ("z", "far"):
+        assert apply(tmp_path / "tree", tmp_path / "reports" / "demo" / f"{name}.patch") == 0
+    assert apply(tmp_path / "tree", tmp_path / "reports" / "demo" / "x.patch", "--check") != 0
+    assert "far 50\n" in file.read_text()
+    assert "z 3\n" in file.read_text()
+
+
+def test_every_patch_that_does_not_overlap_applies_after_the_other(tmp_path: Path) -> None:
+    for distance in range(1, 9):
+        one, other = edited("a", 10), edited("b", 10 + distance)
+        report.write_application("demo", [one, other], tmp_path / "reports")
+        place = tmp_path / str(distance)
+        repository(place, one)
+        codes = [apply(place, tmp_path / "reports" / "demo" / f"{name}.patch") for name in "ab"]
+        assert report.overlap(one, other) or codes == [0, 0], distance
+        assert distance > 3 or codes[1] != 0
+
+
+def test_an_overlap_is_told_everywhere(tmp_path: Path) -> None:
+    results = [edited("x", 3, gain=1.2), edited("z", 3, gain=1.9)]
+    report.write_application("demo", results, tmp_path)
+    assert "It overlaps with z.patch: apply one, then search again." in (tmp_path / "demo" / "x.patch").read_text()
+    assert "- it overlaps with x.patch: apply one, then search again" in (tmp_path / "demo" / "report.md").read_text()
+    assert json.loads((tmp_path / "demo" / "report.json").read_text())["kernels"][0]["overlaps"] == ["x.patch"]
+    lines = list(written(tmp_path / "demo", results, tmp_path))
+    assert lines == [
+        "report: demo/report.md",
+        "git apply demo/z.patch",
+        "left out: demo/x.patch overlaps with z.patch: apply one, then search again",
+    ]
+
+
+def test_other_kernels_that_a_patch_changes_are_named() -> None:
+    result = replace(
+        IMPROVED, also_changes=("diagnostics", "halo", "initial_state"), also_checked=("diagnostics", "initial_state")
+    )
+    checked = "lso changes diagnostics, initial_state: their recorded launches match"
+    unknown = "lso changes halo: not checked, for want of a recorded launch that replays"
+    patch, text = report.patch(result, "demo") or "", report.markdown([result], "demo").replace("\\", "")
+    for line in (checked, unknown):
+        assert line in patch
+        assert line in text
+
+
+def test_the_whole_description_stands_in_the_patch() -> None:
+    words = " ".join(f"word{n}" for n in range(80))
+    head = (report.patch(replace(IMPROVED, description=words), "demo") or "").split("\ndiff --git")[0]
+    assert words in " ".join(head.split())
+    assert max(len(line) for line in head.splitlines() if "word" in line) <= 100
+
+
+def test_long_text_is_cut_between_words() -> None:
+    text = report.markdown([replace(PLAIN, detail="word " * 100)], "demo")
+    assert "word…" in text
+    assert "..." not in text
+
+
 def test_no_source_change_no_patch() -> None:
     assert report.patch(PLAIN, "demo") is None
     assert report.diff(PLAIN) is None
@@ -137,7 +229,7 @@ def test_the_document_is_strict_json_with_every_number(tmp_path: Path) -> None:
     assert found["conditions"] == {"load": "0.1"}
 
 
-def refusal() -> report.Comparison:
+def refusal() -> Comparison:
     return refused(0.05, "candidate", Verdict(status=Status.MISMATCH, detail="a differs"))
 
 
@@ -163,10 +255,77 @@ def test_markdown_escapes_what_comes_from_elsewhere() -> None:
     assert "# demo: 1 of 2 kernels improved" in text
     assert "<script>" not in text
     assert r"a\[0\] \| \<script\>\`x\`" in text
-    assert "| hoist | - | - | 12.3 us | same code as recorded |" in text
+    assert "| hoist | 1 | 1 | 12.3 us | same code as recorded source |" in text
     assert "CPU times (znver4); they say nothing about a GPU" in text
     assert "git apply reports/demo/k.patch" in text
     assert "2 of 2 held-out launches match" in text
+
+
+def test_the_untouched_source_and_the_columns_have_plain_names() -> None:
+    tried = (*IMPROVED.promotions, Promotion(rule="recorded", promoted=False, reason="slower", held_out=2, units=2))
+    result = replace(IMPROVED, promotions=tried, rules=(("hoist", "loop invariants are computed once"),))
+    text = report.markdown([result], "demo")
+    assert "| recorded source | 10 | 9 | 12.3 us | 9 us |" in text
+    assert "- candidate recorded source: slower" in text
+    assert "| baseline | evaluations |" in text
+    assert "- rule *hoist*: loop invariants are computed once" in text
+    tree = report.markdown([replace(result, baseline="working tree, default pipeline")], "demo")
+    assert "| working tree | 10 | 9 | 12.3 us | 9 us |" in tree
+
+
+def test_a_configuration_is_told_in_words_with_its_use(tmp_path: Path) -> None:
+    result = replace(IMPROVED, settings=("block 128x1x1 instead of 32x8x1", "slp vectorization off"))
+    text = report.markdown([result], "demo")
+    assert "- configuration `k.json`: block 128x1x1 instead of 32x8x1; slp vectorization off" in text
+    assert "By hand: change the block's shape" in text
+    report.write_application("demo", [result], tmp_path)
+    assert json.loads((tmp_path / "demo" / "k.json").read_text())["settings"] == list(result.settings)
+    assert "By hand" not in report.markdown([PLAIN], "demo")
+
+
+@pytest.mark.parametrize(
+    ("loads", "expected"),
+    [
+        (("7.8",), "The machine was busy (load 7.8 on 2 cores): intervals are wide, run again on a quiet machine."),
+        (("7.8", "9.1"), "load 7.8 on 2 cores"),
+        (("1.9",), ""),
+        (("0.3", "3.0"), ""),
+        ((), ""),
+    ],
+)
+def test_a_busy_machine_is_told(loads: tuple[str, ...], expected: str) -> None:
+    kernels = [replace(PLAIN, conditions=(("cores", "2"), ("load", load))) for load in loads]
+    text = report.markdown(kernels or [replace(PLAIN, conditions=())], "demo")
+    assert expected in text
+    assert bool(expected) is ("busy" in text)
+
+
+def test_a_claim_that_was_not_confirmed_is_unstable() -> None:
+    tried = Promotion(rule="hoist", promoted=False, reason="no", held_out=2, units=2, decision=Decision.UNSTABLE)
+    assert "unstable" in report.table([replace(PLAIN, promotions=(tried,))])
+    refused = replace(tried, decision=None)
+    assert "unstable" in report.table([replace(PLAIN, promotions=(refused, tried))])
+    same = replace(tried, decision=Decision.SAME)
+    assert "no gain" in report.table([replace(PLAIN, promotions=(same, tried))])
+    arm = Arm(name="patch", comparison=replace(comparison(1.25), decision=Decision.UNSTABLE))
+    assert "1.25x" not in report.table([replace(IMPROVED, arms=(arm,))]), "a number that was not confirmed"
+
+
+def test_the_report_holds_no_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tree" / ".git").mkdir(parents=True)
+    store = str(tmp_path / "tree" / "captures" / "k.zarr")
+    result = replace(PLAIN, capture=store, detail=f"{store} is damaged")
+    monkeypatch.chdir(tmp_path / "tree")
+    report.write_application("demo", [result], tmp_path / "reports")
+    text = (tmp_path / "reports" / "demo" / "report.json").read_text()
+    assert str(tmp_path) not in text
+    assert json.loads(text)["kernels"][0]["capture"] == "captures/k.zarr"
+    assert json.loads(text)["kernels"][0]["detail"] == "captures/k.zarr is damaged"
+    elsewhere = replace(PLAIN, capture="/nowhere/at/all/k.zarr")
+    assert report.document("demo", [elsewhere])["kernels"][0]["capture"] == "k.zarr"
+    (tmp_path / "beside").mkdir()
+    monkeypatch.chdir(tmp_path / "beside")
+    assert report.document("demo", [result])["kernels"][0]["capture"] == "captures/k.zarr", "relative to its repository"
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
