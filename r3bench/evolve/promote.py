@@ -123,6 +123,8 @@ def _settle_configuration(
     if arms[-1].comparison.decision is not Decision.IDENTICAL and _beats(court, finalist, bare):
         found.winner, found.arms = finalist, arms
         return
+    reason = "faster by the interval, but its source change adds nothing that is sure to its configuration"
+    found.promotions[-1] = replace(found.promotions[-1], promoted=False, reason=reason)
     plain = _try(court, bare, found)
     if plain is not None and plain.decision is Decision.FASTER:
         found.winner, found.arms = bare, [Arm(name="configuration", comparison=plain)]

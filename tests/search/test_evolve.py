@@ -129,6 +129,8 @@ def test_a_source_change_that_adds_nothing_to_its_configuration_is_dropped(tmp_p
     (result,) = search(tmp_path, FakeServer(model))
     assert result.after is None
     assert [arm.name for arm in result.arms] == ["configuration"]
+    assert [(p.rule, p.promoted) for p in result.promotions][-1] == ("recorded", True)
+    assert not any(p.promoted for p in result.promotions if p.rule != "recorded")
 
 
 def test_a_patch_and_its_configuration_are_told_apart(tmp_path: Path) -> None:
