@@ -32,7 +32,6 @@ from r3bench.lowering.nvvm import SUSPENDS
 from r3bench.lowering.prepare import KERNEL, Prepared, prepare
 from r3bench.lowering.regions import Independence, write_regions
 from r3bench.lowering.signature import Signature
-from r3bench.lowering.uniform import make_uniform
 from r3bench.lowering.updates import without_atomics
 from r3bench.model import Global
 
@@ -88,10 +87,7 @@ def _host_module(module: Module, kernel: Function, prepared: Prepared, triple: s
     suspends = [(name, call_arguments(line)) for line in kernel.lines() if (name := callee(line)) in SUSPENDS]
     named = any(is_named(name, operands) for name, operands in suspends if name)
     own = arrays([name for name, _ in suspends if name], named)
-    uniform = make_uniform(kernel)
-    if uniform is not None:
-        own = {"state": (4, 4)}
-    pieces = cut(kernel, module.types, own, uniform)
+    pieces = cut(kernel, module.types, own)
     kinds = ["ptr" if argument.by_value else argument.type for argument in prepared.arguments]
     signed = Signature(
         tuple(

@@ -72,8 +72,6 @@ class Cut:
     """The cut kernel. ``stack`` are allocas that stay, where nothing waits; ``local_arrays`` went to the context.
     ``kept`` values have a type and a place in the context, ``again`` are instructions to repeat.
 
-    ``uniform`` are those of them that are kept once for a block whose threads stay ``together``, with their places.
-
     ``behind[k]`` names the kept values needed behind suspend point k, ``last[label]`` the last piece of a block.
     """
 
@@ -86,17 +84,10 @@ class Cut:
     again: dict[str, str]
     behind: dict[int, set[str]]
     context: Context
-    together: bool
-    uniform: Context
 
 
-def cut(
-    kernel: Function, types: Mapping[str, str], own: Mapping[str, tuple[int, int]], uniform: set[str] | None
-) -> Cut:
-    """Cut ``kernel`` at its suspend points. ``own`` are the arrays that waiting itself needs, as (size, alignment).
-
-    ``uniform`` are the values that all threads share, None where the threads of a block may part.
-    """
+def cut(kernel: Function, types: Mapping[str, str], own: Mapping[str, tuple[int, int]]) -> Cut:
+    """Cut ``kernel`` at its suspend points. ``own`` are the arrays that waiting itself needs, as (size, alignment)."""
     pieces = _Pieces()
     segments = [segment for block in kernel.blocks for segment in pieces.of_block(block.label, block.lines)]
     local_arrays = _take_local_arrays(segments, types) if pieces.suspends else {}
@@ -110,25 +101,9 @@ def cut(
     names = sorted(set().union(*live.values()) - set(again))
     kept = {name: results.get(name) or value_type(lines[name]) for name in names}
     context = Context()
-    elements = {name: _element(kind, types) for name, kind in kept.items()}
-    shared = {name for name in kept if uniform and name in uniform}
-    context.place({**own, **{name: elements[name] for name in names if name not in shared}, **local_arrays})
-    once = Context()
-    once.place({name: elements[name] for name in names if name in shared})
+    context.place({**own, **{name: _element(kind, types) for name, kind in kept.items()}, **local_arrays})
     behind = {state: names & set(kept) for state, names in live.items()}
-    return Cut(
-        segments,
-        pieces.suspends,
-        pieces.last,
-        local_arrays,
-        stack,
-        kept,
-        again,
-        behind,
-        context,
-        together=uniform is not None,
-        uniform=once,
-    )
+    return Cut(segments, pieces.suspends, pieces.last, local_arrays, stack, kept, again, behind, context)
 
 
 def _element(kind: str, types: Mapping[str, str]) -> tuple[int, int]:
@@ -151,7 +126,7 @@ class _Pieces:
         segment = Segment(label)
         for line in lines:
             name = callee(line) if "call " in line else None
-            if name in nvvm.SUSPENDS or name in nvvm.POINTS:
+            if name in nvvm.SUSPENDS:
                 suspend = Suspend(len(self.suspends) + 1, name, call_arguments(line), result_and_opcode(line)[0])
                 self.suspends.append(suspend)
                 segment.ends, segment.behind = suspend, self._next_label(label)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from r3bench.lowering import nvvm
 from r3bench.lowering.cut import ASSERT, EXIT, Cut
-from r3bench.lowering.layout import Argument, round_up
+from r3bench.lowering.layout import Argument
 from r3bench.lowering.mixed import SMALL, mixed_functions
-from r3bench.lowering.regions import CELLS_BYTES, Region
+from r3bench.lowering.regions import Region
 from r3bench.lowering.signature import AXES, Signature
 
 FRAME_ALIGN = 128
+CELLS_BYTES = 128
 _WHOLE = "i32 0, i32 %r3.ntid.x, i32 0, i32 %r3.ntid.y, i32 0, i32 %r3.ntid.z"
 _FAULT = f"""define internal i32 @r3.code(i32 %way) {SMALL} {{
   %ended = icmp eq i32 %way, {EXIT}
@@ -40,9 +41,7 @@ def write_driver(
 ) -> str:
     """All functions around the regions. Static shared memory, padded to ``static_bytes``, comes first in a frame."""
     parts = [_FAULT, _frame_bytes(cut, static_bytes), _run_block(cut, regions, signed, arguments, static_bytes)]
-    if cut.suspends and cut.together:
-        parts = [signed.environment, *parts, _box(regions, signed), _single(signed), _each(cut, signed)]
-    elif cut.suspends:
+    if cut.suspends:
         parts = [signed.environment, *parts, _box(regions, signed), _single(signed), *mixed_functions(cut, signed)]
     return "\n".join([*parts, _DECLARED])
 
@@ -56,14 +55,9 @@ def _frame_bytes(cut: Cut, static_bytes: int) -> str:
 {_launch_fields()}  %shared = zext i32 %r3.shared.dynamic to i64
   %contexts = mul i64 %r3.padded, {cut.context.bytes}
   %sum = add i64 %shared, %contexts
-  %all = add i64 %sum, {static_bytes + _fixed_bytes(cut) + 2 * FRAME_ALIGN}
+  %all = add i64 %sum, {static_bytes + CELLS_BYTES + 2 * FRAME_ALIGN}
   ret i64 %all
 }}"""
-
-
-def _fixed_bytes(cut: Cut) -> int:
-    """Cells of barriers and what all threads share."""
-    return CELLS_BYTES + round_up(cut.uniform.bytes, FRAME_ALIGN)
 
 
 def _launch_fields() -> str:
@@ -85,7 +79,7 @@ def _launch_fields() -> str:
     )
 
 
-def _block_fields(static_bytes: int, fixed_bytes: int) -> str:
+def _block_fields(static_bytes: int) -> str:
     lines = [
         f"  %b.{axis} = getelementptr i32, ptr %block, i64 {n}\n  %r3.ctaid.{axis} = load i32, ptr %b.{axis}\n"
         for n, axis in enumerate(AXES)
@@ -101,7 +95,7 @@ def _block_fields(static_bytes: int, fixed_bytes: int) -> str:
   %f.up = add i64 %f.dynamic, {static_bytes + FRAME_ALIGN - 1}
   %f.cells = and i64 %f.up, -{FRAME_ALIGN}
   %r3.cells = getelementptr i8, ptr %r3.shared, i64 %f.cells
-  %r3.context = getelementptr i8, ptr %r3.cells, i64 {fixed_bytes}
+  %r3.context = getelementptr i8, ptr %r3.cells, i64 {CELLS_BYTES}
 """
     )
 
@@ -127,15 +121,13 @@ def _run_block(
     cut: Cut, regions: Sequence[Region], signed: Signature, arguments: Sequence[Argument], static_bytes: int
 ) -> str:
     names = [suspend.intrinsic for suspend in cut.suspends]
-    if cut.suspends and cut.together:
-        body = _together_always(cut, regions, signed)
-    elif not names:
+    if not names:
         body = _independent(signed)
     elif any(name in nvvm.COLLECTIVES for name in names) or "barrier" in cut.context.sizes:
         body = "  %code = call i32 @r3.mixed(ptr %env, i1 %back, i1 true)\n  ret i32 %code\n"
     else:
         body = _together(cut, regions, signed)
-    fields = _launch_fields() + _block_fields(static_bytes, _fixed_bytes(cut)) + _kernel_arguments(signed, arguments)
+    fields = _launch_fields() + _block_fields(static_bytes) + _kernel_arguments(signed, arguments)
     fields += _environment(signed) if names else ""
     return f"""define i32 @r3_run_block(ptr %args, ptr %launch, ptr %block, ptr %frame) nounwind {{
 entry:
@@ -183,104 +175,6 @@ ended:
     if not _partings(regions):
         start = start.replace("[ true, %entry ], ", "[ true, %entry ]")
     return start + "".join(_region_call(cut, region, signed) for region in regions)
-
-
-def _together_always(cut: Cut, regions: Sequence[Region], signed: Signature) -> str:
-    """All threads of a block stay together: region after region. Within a step of a loop they may be at different
-    passes; those that are not through with it go on one by one, as all do in the other order."""
-    lines = ["  br label %region.0\n", "ended:\n  ret i32 0\n", "lost:\n  ret i32 3\n"]
-    for region in regions:
-        k = region.state
-        cases = " ".join(f"i32 {way}, label %{_target(way)}" for way in region.exits)
-        final = " ".join(f"i32 {way}, label %{_target(way)}" for way in _behind_steps(cut, regions, region))
-        lines.append(f"""region.{k}:
-  br i1 %back, label %back.{k}, label %whole.{k}
-whole.{k}:
-  %ways.{k} = call i64 @r3.region.{k}({signed.region_arguments}, {_WHOLE})
-  %all.{k} = trunc i64 %ways.{k} to i32
-  %upper.{k} = lshr i64 %ways.{k}, 32
-  %any.{k} = trunc i64 %upper.{k} to i32
-  %same.{k} = icmp eq i32 %all.{k}, %any.{k}
-  br i1 %same.{k}, label %agree.{k}, label %finish.{k}
-agree.{k}:
-  switch i32 %all.{k}, label %lost [ {cases} ]
-back.{k}:
-  br label %finish.{k}
-finish.{k}:
-  %from.{k} = phi i32 [ -1, %whole.{k} ], [ {k}, %back.{k} ]
-  %way.{k} = call i32 @r3.each(ptr %env, i32 %from.{k}, i1 %back)
-  switch i32 %way.{k}, label %lost [ {final} ]
-""")
-    return "".join(lines)
-
-
-def _is_step(cut: Cut, state: int) -> bool:
-    return state > 0 and cut.suspends[state - 1].intrinsic == nvvm.STEP
-
-
-def _behind_steps(cut: Cut, regions: Sequence[Region], region: Region) -> list[int]:
-    """Where the threads of a region are once they are through with all steps."""
-    found: set[int] = set()
-    seen: set[int] = set()
-    waiting = list(region.exits)
-    while waiting:
-        way = waiting.pop()
-        if way not in seen:
-            seen.add(way)
-            if _is_step(cut, way):
-                waiting += regions[way].exits
-            else:
-                found.add(way)
-    return sorted(found)
-
-
-def _each(cut: Cut, signed: Signature) -> str:
-    """One thread after the other from state ``from``, or on from its own where that is a step (-1), to where it waits
-    for others. What all share must be the same for each when it begins. The result is the way of all."""
-    steps = [suspend.state for suspend in cut.suspends if suspend.intrinsic == nvvm.STEP]
-    cases = " ".join(f"i32 {state}, label %go" for state in steps)
-    size = cut.uniform.bytes
-    copy = f"  call void @llvm.memcpy.p0.p0.i64(ptr {{}}, ptr {{}}, i64 {size}, i1 false)\n" if size else ""
-    return f"""define internal i32 @r3.each(ptr %env, i32 %from, i1 %back) {SMALL} {{
-entry:
-{signed.often()}  %saved = alloca [{max(size, 1)} x i8], align 16
-  %shared = getelementptr i8, ptr %r3.cells, i64 {CELLS_BYTES}
-{copy.format("%saved", "%shared")}  %state.at = mul i64 %r3.padded, {cut.context.offsets["state"]}
-  %state = getelementptr i8, ptr %r3.context, i64 %state.at
-  %on = icmp slt i32 %from, 0
-  %top = sub i32 %r3.threads, 1
-  br label %thread
-thread:
-  %i = phi i32 [ 0, %entry ], [ %i1, %next ]
-  %all = phi i32 [ -1, %entry ], [ %all1, %next ]
-  %any = phi i32 [ 0, %entry ], [ %any1, %next ]
-  %mirror = sub i32 %top, %i
-  %t = select i1 %back, i32 %mirror, i32 %i
-  br i1 %on, label %old, label %fresh
-fresh:
-{copy.format("%shared", "%saved")}  br label %go
-old:
-  %p = getelementptr i32, ptr %state, i32 %t
-  %was = load i32, ptr %p
-  br label %where
-go:
-  %s = phi i32 [ %from, %fresh ]{", [ %w, %where ]" * len(steps)}
-  %n = call i32 @r3.single(ptr %env, i32 %s, i32 %t)
-  br label %where
-where:
-  %w = phi i32 [ %was, %old ], [ %n, %go ]
-  switch i32 %w, label %next [ {cases} ]
-next:
-  %all1 = and i32 %all, %w
-  %any1 = or i32 %any, %w
-  %i1 = add i32 %i, 1
-  %more = icmp ult i32 %i1, %r3.threads
-  br i1 %more, label %thread, label %done
-done:
-  %same = icmp eq i32 %all1, %any1
-  %way = select i1 %same, i32 %all1, i32 -4
-  ret i32 %way
-}}"""
 
 
 def _partings(regions: Sequence[Region]) -> list[str]:

@@ -7,6 +7,7 @@ on, barriers.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from importlib.resources import files
 from string import Template
 
@@ -19,14 +20,11 @@ SMALL = "noinline optnone nounwind"
 """Attributes of functions that are called often and do little."""
 
 
-def _read_sections() -> dict[str, Template]:
+@cache
+def _sections() -> dict[str, Template]:
     """The functions of mixed.ll by the name in their heading, ``;; name: what it does``."""
     parts = files("r3bench.lowering").joinpath("mixed.ll").read_text().split("\n;; ")[1:]
     return {part.split(":", 1)[0]: Template(part.split("\n", 1)[1]) for part in parts}
-
-
-# Read when this is imported: the process that compiles untrusted IR opens no files any more.
-_SECTIONS = _read_sections()
 
 
 def mixed_functions(cut: Cut, signed: Signature) -> Iterator[str]:
@@ -41,7 +39,7 @@ def mixed_functions(cut: Cut, signed: Signature) -> Iterator[str]:
     if "predicate" in values:
         values["COUNT"] = "  call void @r3.count(ptr %env, i1 false)"
     for name in _wanted(bool(collectives), "barrier" in values, "predicate" in values):
-        yield _SECTIONS[name].substitute(values)
+        yield _sections()[name].substitute(values)
     for name, number in numbers.items():
         yield completion(name, f"@r3.complete.{number}")
 

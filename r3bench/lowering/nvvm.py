@@ -143,10 +143,6 @@ COLLECTIVES = {
 SUSPENDS = BARRIERS | COLLECTIVES
 """Calls at which a thread waits for others: the kernel is cut there."""
 
-PART, STEP, MEET = "@r3.part", "@r3.step", "@r3.meet"
-POINTS = {PART, STEP, MEET}
-"""Suspend points of our own where threads stay together: behind uniform branches, around steps of loops."""
-
 
 def known(name: str) -> bool:
     """Whether the intrinsic ``name`` (without ``@``) can be lowered."""

@@ -16,12 +16,9 @@ from dataclasses import dataclass, field
 from r3bench.lowering.collectives import kept_operands, result_lines, widened
 from r3bench.lowering.cut import Cut, Segment, Suspend, phi_uses
 from r3bench.lowering.ir import LOCAL, incoming, leading_type, operand, phi_type, result_and_opcode
-from r3bench.lowering.nvvm import STEP
 from r3bench.lowering.ranges import Interval, copied, defined
 from r3bench.lowering.updates import ORDERED
 
-CELLS_BYTES = 128
-"""Room for the cells of barriers; what all threads share lies behind them."""
 _MEMORY = frozenset(("load", "store"))
 _TEST = re.compile(r"br i1 (%\S+), label %(\S+), label %([^\s,]+)(?:, !.*)?")
 _RETURN = re.compile(r"ret i32 (-?\d+)")
@@ -87,8 +84,6 @@ class _Writer:
     defined: set[str] = field(init=False)
     slots: set[str] = field(init=False)
     ways: dict[str, int] = field(default_factory=dict)
-    shared: set[str] = field(default_factory=set)
-    left: set[str] = field(default_factory=set)
     fresh: int = 0
 
     def __post_init__(self) -> None:
@@ -115,34 +110,11 @@ class _Writer:
             *(f"  {line}" for line in self.cut.stack),
             *(f"  {_slot(n)} = alloca {stored(self.cut.kept[n])}" for n in sorted(self.slots)),
             *bases,
-            *self._shared_in(),
         ]
         return "\n".join([head, *entry, *self._loops([*places, *start, *body]), "}"])
 
-    def _shared_in(self) -> Iterator[str]:
-        """What all threads share is read before the loops, and what they leave is written behind them."""
-        for name in sorted(self.shared | self.left):
-            offset = CELLS_BYTES + self.cut.uniform.offsets[name]
-            yield f"  {_address(name)} = getelementptr i8, ptr %r3.cells, i64 {offset}"
-        for name in sorted(self.shared):
-            yield from self._read(self.cut.kept[name], _address(name), f"{name}.r3old" if name in self.slots else name)
-        for name in sorted(self.left):
-            yield f"  {name}.r3left = alloca {stored(self.cut.kept[name])}"
-
-    def _shared_out(self) -> Iterator[str]:
-        for name in sorted(self.left):
-            kind = stored(self.cut.kept[name])
-            yield f"  {name}.r3last = load {kind}, ptr {name}.r3left"
-            yield f"  store {kind} {name}.r3last, ptr {_address(name)}"
-
     def _loops(self, thread: list[str]) -> Iterator[str]:
         """Loops over the box around what a thread does."""
-        if self._is_shared(thread):
-            yield from _ONCE.splitlines()
-            yield from [*thread, "r3.next:", f"  {self._way()}", "  br label %r3.done", "r3.done:"]
-            yield from self._shared_out()
-            yield _RESULT.format(all="%r3.way", any="%r3.way")
-            return
         guard = self._guard(thread) if self.marks.loop else None
         row = {"all": "%r3.and.y", "any": "%r3.or.y", "first": "%r3.x.first", "before": "r3.ys"}
         ends = {"all": "%r3.and", "any": "%r3.or"} if guard is None else {"all": "%r3.and.l", "any": "%r3.or.l"}
@@ -154,29 +126,6 @@ class _Writer:
         else:
             yield from self._guarded(guard, thread, loop)
         yield _END.format(**ends)
-        yield from self._shared_out()
-        ways = set(self.ways.values())
-        yield _RESULT.format(**(ends if len(ways) > 1 else {"all": max(ways, default=0), "any": max(ways, default=0)}))
-
-    def _is_shared(self, thread: list[str]) -> bool:
-        """Whether a region of threads that stay together computes only what they share: then one does it for all."""
-        touched = (" load ", " atomicrmw ", " cmpxchg ", " fence ", " call ", "  store ", "  call ", "  fence ")
-        return (
-            self.cut.together
-            and not self._notes_ways()
-            and not any(word in line for line in thread for word in touched if not line.endswith(".r3left"))
-        )
-
-    def _notes_ways(self) -> bool:
-        """Whether threads must know where each of them went: those that stay together do, except within a loop."""
-        ways = set(self.ways.values())
-        if self.cut.together and not any(way > 0 and self.cut.suspends[way - 1].intrinsic == STEP for way in ways):
-            return False
-        return "state" in self.cut.context.sizes and len(ways) > 1
-
-    def _way(self) -> str:
-        incoming_ways = ", ".join(f"[ {way}, %{label} ]" for label, way in self.ways.items())
-        return f"%r3.way = phi i32 {incoming_ways}" if self.ways else "%r3.way = add i32 0, 0"
 
     def _guarded(self, guard: tuple[Interval, str, str], thread: list[str], loop: str) -> Iterator[str]:
         """Threads that pass the first test together; those before and behind them apart."""
@@ -225,10 +174,7 @@ class _Writer:
         for name in sorted(self._resumed() & (mentioned | self.slots)):
             kind = self.cut.kept[name]
             target = f"{name}.r3old" if name in self.slots else name
-            if name in self.cut.uniform.offsets:
-                self.shared.add(name)
-            else:
-                yield from self._read(kind, _address(name), target)
+            yield from self._read(kind, _address(name), target)
             if name in self.slots:
                 yield from self._write(kind, target, _slot(name))
 
@@ -323,11 +269,7 @@ class _Writer:
         for name in sorted(self.cut.behind[suspend.state] & self.defined):
             if name in self.slots:
                 yield from self._fetch(name, here)
-            target = _address(name)
-            if name in self.cut.uniform.offsets:
-                self.left.add(name)
-                target = f"{name}.r3left"
-            yield from self._write(self.cut.kept[name], here.get(name, name), target)
+            yield from self._write(self.cut.kept[name], here.get(name, name), _address(name))
         yield "  br label %r3.next"
 
     @property
@@ -353,8 +295,9 @@ class _Writer:
     def _next(self, end: str, after: str, loop: str) -> Iterator[str]:
         """Note where the thread went, and on to the next one."""
         yield "r3.next:"
-        yield f"  {self._way()}"
-        if self._notes_ways():
+        incoming_ways = ", ".join(f"[ {way}, %{label} ]" for label, way in self.ways.items())
+        yield f"  %r3.way = phi i32 {incoming_ways}" if self.ways else "  %r3.way = add i32 0, 0"
+        if "state" in self.cut.context.sizes and len(set(self.ways.values())) > 1:
             yield f"  store i32 %r3.way, ptr {_address('state')}{self.attached}"
         yield from _ROW_END.format(end=end, after=after, loop=loop).splitlines()
 
@@ -412,15 +355,6 @@ r3.ys:
   %r3.or.y = phi i32 [ %r3.or.z, %r3.zs ], [ {any}, %r3.ye ]
   %r3.line = add i32 %r3.plane, %r3.tid.y
   %r3.row = mul i32 %r3.line, %r3.ntid.x"""
-_ONCE = """\
-  %r3.tid.z = add i32 %r3.z.first, 0
-  %r3.tid.y = add i32 %r3.y.first, 0
-  %r3.tid.x = add i32 %r3.x.first, 0
-  %r3.plane = mul i32 %r3.tid.z, %r3.ntid.y
-  %r3.line = add i32 %r3.plane, %r3.tid.y
-  %r3.row = mul i32 %r3.line, %r3.ntid.x
-  %r3.thread = add i32 %r3.row, %r3.tid.x
-  %r3.linear = zext i32 %r3.thread to i64"""
 _ROW = """\
 r3.xs:
   %r3.tid.x = phi i32 [ {first}, %{before} ], [ %r3.x1, %r3.next ]
@@ -466,8 +400,7 @@ r3.ze:
   %r3.z1 = add nuw nsw i32 %r3.tid.z, 1
   %r3.zc = icmp ult i32 %r3.z1, %r3.z.end
   br i1 %r3.zc, label %r3.zs, label %r3.done
-r3.done:"""
-_RESULT = """\
+r3.done:
   %r3.low = zext i32 {all} to i64
   %r3.wide = zext i32 {any} to i64
   %r3.high = shl i64 %r3.wide, 32
