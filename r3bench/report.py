@@ -348,9 +348,9 @@ def _sentence(text: str) -> str:
 _LEGEND = """\
 How to read this:
 
-- *result*: *improved*: faster than the baseline by the whole interval; *no gain*: no candidate was surely faster by \
-more than the gate; *unstable*: the best candidate's gain was not confirmed by a second contest in a fresh process; \
-*failed*: the baseline itself does not replay.
+- *result*: *improved*: the whole interval lies above the baseline by more than the gate; *no gain*: no candidate was \
+surely faster by more than the gate; *unstable*: the best candidate's gain was not confirmed by a second contest in a \
+fresh process; *failed*: the baseline itself does not replay; *interrupted*: stopped before it was done.
 - *patch alone*: the changed source under the default compiler and the recorded launch; *with configuration*: with the \
 compiler configuration and block shape found, and the source change where there is one. A dash: there is no such \
 candidate, or it adds nothing that is sure. Each was compared with the baseline on the launch of the search, one patch \

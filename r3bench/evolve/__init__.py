@@ -298,7 +298,7 @@ class _Search:
 
     def _result(self, status: str, detail: str) -> KernelResult:
         winner, source = self.verdicts.winner, self.capture.source
-        edited = winner.source if winner is not None and winner.source.rule != RECORDED else None
+        edited = self._edited()
         after = dict(edited.files)[source.main] if edited is not None and source is not None else None
         changes = self._also_changes(after)
         arms = (*self.verdicts.arms, *self.arms)
@@ -328,9 +328,14 @@ class _Search:
             conditions=self.conditions,
             settings=described(winner.variant, self.capture.units[0].launch.block) if winner is not None else (),
             also_changes=changes,
-            also_checked=tuple(name for name in changes if name in self._neighbours_that_match(edited)),
+            also_checked=tuple(name for name in changes if name in self._neighbours_that_match()),
             rules=tuple((name, sentence) for name, sentence in SENTENCES.items() if name in self._rules_used()),
         )
+
+    def _edited(self) -> Source | None:
+        """The source of the promoted candidate where it is not the text as it was."""
+        winner = self.verdicts.winner
+        return winner.source if winner is not None and winner.source.rule != RECORDED else None
 
     def _original(self) -> str:
         """The main file's text that the search began with; empty where there is none."""
@@ -339,8 +344,8 @@ class _Search:
     def _also_changes(self, after: str | None) -> tuple[str, ...]:
         return changed_kernels(self._original(), after, plain_name(self.capture.demangled)) if after is not None else ()
 
-    def _neighbours_that_match(self, edited: Source | None) -> set[str]:
-        promoted = [p for p in self.verdicts.promotions if p.promoted and edited is not None and p.rule == edited.rule]
+    def _neighbours_that_match(self) -> set[str]:
+        promoted = [p for p in self.verdicts.promotions if p.promoted]
         return {name for promotion in promoted for name in promotion.neighbours}
 
     def _rules_used(self) -> set[str]:

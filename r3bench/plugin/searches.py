@@ -132,11 +132,14 @@ class Searches:
 
 def written(folder: Path, kernels: list[KernelResult], top: Path) -> Generator[str, None, None]:
     """Where the report is, the commands that apply the patches one after the other, and the patches left out."""
-    from r3bench.report import applicable, file_name, overlap_line
+    from r3bench.report import applicable, busy_line, file_name, overlap_line
 
     def shown(path: Path) -> Path:
         return path.relative_to(top) if path.is_relative_to(top) else path
 
+    busy = busy_line(kernels)
+    if busy:
+        yield busy
     yield f"report: {shown(folder / 'report.md')}"
     patches = {kernel.kernel: folder / f"{file_name(kernel)}.patch" for kernel in kernels}
     patched = [kernel for kernel in kernels if kernel.after is not None and patches[kernel.kernel].exists()]

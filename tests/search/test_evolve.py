@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from r3bench.errors import CaptureError, DeviceUnavailable
+from r3bench.errors import CaptureError, DeviceUnavailable, Unsupported
 from r3bench.evolve import Settings, evolve
 from r3bench.ledger import KernelResult, Ledger, read
 from r3bench.model import Capture, Configuration, Outcome, Status, Variant
@@ -382,6 +382,15 @@ def test_a_working_tree_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> N
     assert result.status == "failed"
     assert result.detail.startswith("the source of smooth in the working tree cannot be read ('utf-8' codec")
     assert "\n" not in result.detail
+
+
+def test_a_source_that_cannot_be_used_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(*_: object) -> None:
+        raise Unsupported("smooth uses textures; take them out")
+
+    monkeypatch.setattr("r3bench.remix.legal_blocks", unsupported)
+    (result,) = search(tmp_path, FakeServer(by_text()))
+    assert (result.status, result.detail) == ("failed", "smooth uses textures; take them out")
 
 
 def test_the_same_seed_gives_the_same_search(tmp_path: Path) -> None:

@@ -298,6 +298,7 @@ def test_a_busy_machine_is_told(loads: tuple[str, ...], expected: str) -> None:
     text = report.markdown(kernels or [replace(PLAIN, conditions=())], "demo")
     assert expected in text
     assert bool(expected) is ("busy" in text)
+    assert bool(expected) is any("busy" in line for line in written(Path("reports"), kernels, Path()))
 
 
 def test_a_claim_that_was_not_confirmed_is_unstable() -> None:
