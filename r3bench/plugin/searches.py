@@ -110,6 +110,7 @@ class Searches:
                 searched = cast("CaptureItem", item)
                 self.ledgers[ledger_path(searched)] = searched.capture.application
 
+    @pytest.hookimpl(trylast=True)  # below pytest-benchmark's wide table, where it is seen
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """The table of what was searched in this session, and where the report and the patches are."""
         ledgers = [path for path in self.ledgers if path.exists() and path.stat().st_mtime >= self.began]

@@ -43,6 +43,7 @@ class Timings:
             benchmarks.benchmarks += [benchmark_entry(name, found) for name, found in self.found.items()]
         yield
 
+    @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         changed = {name: found for name, found in self.found.items() if found["decision"] != "identical"}
         if self.found:
