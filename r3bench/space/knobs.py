@@ -63,7 +63,6 @@ TUNING: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "loop_unrolling": (True, False),
         "loop_vectorization": (True, False),
         "slp_vectorization": (True, False),
-        "loop_interleaving": (True, False),
     },
     "cuda": {
         "loop_unrolling": (True, False),
@@ -91,7 +90,7 @@ _FOLD: Mapping[str, Options] = {
 _VECTORIZE: Mapping[str, Options] = {
     "default": (),
     **{f"width={n}": (("force-vector-width", str(n)),) for n in (1, 4, 8, 16)},
-    **{f"interleave={n}": (("force-vector-interleave", str(n)),) for n in (1, 2, 4)},
+    **{f"interleave={n}": (("force-vector-interleave", str(n)),) for n in (2, 4)},  # 1 is what threads get anyway
 }
 _SLP: Mapping[str, Options] = {
     "default": (),
