@@ -15,6 +15,7 @@ import numpy as np
 
 from r3bench.devices.cpu.memory import CpuMemory
 from r3bench.devices.cpu.wire import ARENA, ARENA_BYTES, FRAMES, FRAMES_BYTES
+from r3bench.errors import LaunchError
 
 _OFFSET = 64
 # state, alignment that was missed, address, bytes, base, extent, thread, block, text; then the limits of arena and
@@ -43,10 +44,10 @@ class Violation:
 
 
 def list_buffers(page: mmap.mmap, memories: Sequence[CpuMemory]) -> None:
-    """Tell the checks where the launch's buffers are; ValueError if they are too many to be listed."""
+    """Tell the checks where the launch's buffers are; LaunchError if they are too many to be listed."""
     spans = [(held.segment.base, span) for held in memories for span in held.segment.spans.values()]
     if len(spans) > MOST_BUFFERS:
-        raise ValueError(f"a checked build knows at most {MOST_BUFFERS} buffers, not {len(spans)}")
+        raise LaunchError(f"a checked build knows at most {MOST_BUFFERS} buffers, not {len(spans)}")
     page[_OFFSET:_BUFFERS] = bytes(_BUFFERS - _OFFSET)
     limits = (ARENA, ARENA + ARENA_BYTES, FRAMES, FRAMES + FRAMES_BYTES, len(spans))
     _KNOWN.pack_into(page, _OFFSET + _RECORD.size, *limits)
