@@ -6,9 +6,12 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from r3bench import store
 
 STORE = Path("captures/app/scale.zarr")
 
@@ -129,3 +132,14 @@ def test_a_bad_kernel_fails_alone(project: pytest.Pytester, source: Path, name: 
     result.stdout.re_match_lines([sentence.replace("*", ".*")])
     assert "Traceback" not in result.stdout.str()
     assert digest(project.path / "captures") == before
+
+
+def test_a_launch_that_no_device_can_make_fails_alone(project: pytest.Pytester) -> None:
+    path = project.path / STORE
+    capture = store.open_capture(path)
+    unit = capture.units[0]
+    large = replace(unit, launch=replace(unit.launch, block=(2048, 1, 1)))
+    store.write(path, replace(capture, units=(large,)), [store.contents(capture, 0)], store.sources(capture))
+    result = project.runpytest("captures", "-k", "correctness[0]")
+    result.assert_outcomes(passed=1, failed=1, deselected=6)
+    result.stdout.fnmatch_lines(["*app/scale, unit 0: launch-failed: *2048*"])
