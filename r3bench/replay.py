@@ -159,6 +159,18 @@ class Placement:
         return verdict
 
 
+def refuse_hidden_state(built: Built, unit: ReplayUnit) -> None:
+    """Unsupported for a device variable that the recording does not hold: a kernel could count its launches in it, and
+    nothing here would show what it does from a later launch on."""
+    recorded = {variable.symbol for variable in unit.globals}
+    for variable in built.globals:
+        if not variable.constant and variable.symbol not in recorded:
+            raise Unsupported(
+                f"the kernel keeps a device variable, {variable.symbol}, that was not recorded: "
+                "use an argument's memory"
+            )
+
+
 # -- one variant ----------------------------------------------------------------------------------------------------
 
 
@@ -190,6 +202,7 @@ class Trial:
     def _verify(self, build: Future[Built], timeout_s: float) -> Verdict:
         self.built = build.result()
         self.stages.extend(self.built.stages)
+        refuse_hidden_state(self.built, self.placement.material.unit)
         begin = perf_counter()
         kernel = self.placement.device.load(self.built.binary)
         self.arm = Arm(kernel, remix.launch_for(self.placement.material.unit, self.variant), self.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path, PurePosixPath
 
+from r3bench.errors import CaptureError
 from r3bench.model import Capture, Variant
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
@@ -40,9 +41,15 @@ def _locate(root: Path, includer: PurePosixPath, name: str) -> PurePosixPath | N
 def variant(capture: Capture, top: Path) -> Variant | None:
     """The working tree's version of a kernel, below ``top`` (the repository); None where its main file is not there.
 
-    The variant of an unchanged tree equals the recorded source through the default pipeline, not the recorded image.
+    CaptureError names the file where one cannot be read. The variant of an unchanged tree equals the recorded source
+    through the default pipeline, not the recorded image.
     """
     source = capture.source
     if source is None or not (top / source.root / source.main).is_file():
         return None
-    return Variant(files=tuple(collect(top / source.root, source.main).items()))
+    try:
+        return Variant(files=tuple(collect(top / source.root, source.main).items()))
+    except (OSError, UnicodeDecodeError) as error:
+        raise CaptureError(
+            f"{top / source.root / source.main}, or a file it includes, cannot be read as UTF-8 text: {error}"
+        ) from error

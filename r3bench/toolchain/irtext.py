@@ -89,7 +89,7 @@ def isolate(ir: str, symbol: str) -> str:
     Constructors stay too, so that whoever refuses them sees them. KeyError where the kernel is not defined.
     """
     parts = items(ir)
-    if not any(part.name == symbol and part.is_function for part in parts):
+    if not any(part.name == symbol and part.is_kernel for part in parts):
         raise KeyError(symbol)
     kept = reachable(parts, (symbol, "llvm.global_ctors"))
     return text_of(internal(part) if part.is_function and part.name != symbol else part for part in kept)

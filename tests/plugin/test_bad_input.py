@@ -117,6 +117,10 @@ KERNELS = {
     "writes out of bounds": ("data[i + 100000] = 1.0;", "*: fault: *past the end of buffer data*"),
     "writes before its buffer": ("data[-1 - i] = 1.0;", "*: fault: *data*"),
     "does nothing": ("", "*: mismatch: *data*"),
+    "counts its launches": (
+        "static unsigned launches; data[i] = launches++ < 1000000000u ? factor * data[i] : 0.0;",
+        "*: unsupported: *device variable, *launches*not recorded*",
+    ),
 }
 
 
@@ -132,6 +136,27 @@ def test_a_bad_kernel_fails_alone(project: pytest.Pytester, source: Path, name: 
     result.stdout.re_match_lines([sentence.replace("*", ".*")])
     assert "Traceback" not in result.stdout.str()
     assert digest(project.path / "captures") == before
+
+
+@pytest.mark.parametrize("choice", ["correctness", "timing", "not difference"])
+def test_a_damaged_store_is_passed_over_by_no_choice_of_items(project: pytest.Pytester, choice: str) -> None:
+    truncate(project.path / STORE)
+    assert project.runpytest("captures", "-k", choice).parseoutcomes()["failed"] == 1
+
+
+def test_a_device_function_of_the_same_name_is_no_kernel(project: pytest.Pytester, source: Path) -> None:
+    source.write_text(source.read_text().replace("__global__", "__device__"))
+    result = project.runpytest(f"{STORE}::correctness[0]")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*build-failed: *no kernel scale*"])
+
+
+def test_a_source_that_is_no_utf_8_is_one_sentence(project: pytest.Pytester, source: Path) -> None:
+    source.write_bytes(source.read_bytes() + b"// caf\xe9\n")
+    result = project.runpytest(f"{STORE}::correctness[0]")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*scale.cu*cannot be read as UTF-8*"])
+    assert "Traceback" not in result.stdout.str()
 
 
 def test_a_launch_that_no_device_can_make_fails_alone(project: pytest.Pytester) -> None:
