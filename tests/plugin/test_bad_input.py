@@ -138,7 +138,7 @@ def test_a_bad_kernel_fails_alone(project: pytest.Pytester, source: Path, name: 
     assert digest(project.path / "captures") == before
 
 
-@pytest.mark.parametrize("choice", ["correctness", "timing", "not difference"])
+@pytest.mark.parametrize("choice", ["correctness", "timing", "not timing", "not correctness"])
 def test_a_damaged_store_is_passed_over_by_no_choice_of_items(project: pytest.Pytester, choice: str) -> None:
     truncate(project.path / STORE)
     assert project.runpytest("captures", "-k", choice).parseoutcomes()["failed"] == 1
