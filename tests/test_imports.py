@@ -44,7 +44,7 @@ HOMES = {
     "pytest": {"plugin", "testing"},
     "pytest_benchmark": {"plugin"},
     "tabulate": {"report", "cli"},
-    "filelock": {"server", "ledger", "store", "toolchain"},
+    "filelock": {"server"},
     "numpy": {
         "store", "compare", "stats", "measure", "replay", "server", "record", "devices", "evolve", "testing", "remix",
     },
