@@ -29,6 +29,7 @@ LAYERS = (
     ("record", "ledger"),
     ("evolve", "report"),
     ("cli", "plugin", "testing"),
+    ("__main__",),
 )
 
 HOMES = {

@@ -1,11 +1,9 @@
-"""The command line: ``r3bench doctor`` says what can be used here and what to do about the rest."""
+"""``r3bench doctor``: what can be used here and what to do about the rest."""
 
 from __future__ import annotations
 
 import argparse
 import platform
-import sys
-from collections.abc import Sequence
 from importlib import metadata
 
 from r3bench.errors import R3Error
@@ -24,6 +22,11 @@ PACKAGES = (
 )
 
 Row = tuple[str, str, str, str]
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "say which compiler, devices and packages are usable, and how to get the rest"
+    commands.add_parser("doctor", help=text).set_defaults(run=doctor)
 
 
 def package_rows() -> list[Row]:
@@ -68,7 +71,7 @@ def device_rows() -> list[Row]:
     ]
 
 
-def doctor() -> int:
+def doctor(arguments: argparse.Namespace) -> int:
     """Print what is usable; 1 when not even the CPU device and the compiler are."""
     from tabulate import tabulate
 
@@ -77,16 +80,3 @@ def doctor() -> int:
     print(tabulate(rows, headers=("what", "name", "state", "detail"), maxcolwidths=[None, None, None, 78]))
     needed = {"clang", "cpu"} | {name for name, extra, _ in PACKAGES if not extra}
     return int(any(row[1] in needed and row[2] in {"unusable", "missing"} for row in rows))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="r3bench", description="Record, remix and replay GPU kernels.")
-    parser.add_argument("--version", action="version", version=f"r3bench {metadata.version('r3bench')}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser("doctor", help="say which compiler, devices and packages are usable, and how to get the rest")
-    parser.parse_args(arguments)
-    return doctor()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,31 @@
+"""The command line ``r3bench``: one module per command, each imported only as far as its arguments need."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+
+from r3bench.cli import doctor
+from r3bench.errors import R3Error
+
+COMMANDS = (doctor,)
+
+# Exit statuses: 0 done, 1 the answer is no (a command's help says which), 2 usage, 3 r3bench itself could not do it.
+TROUBLE = 3
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; an error that stops it is one sentence on standard error, and status 3."""
+    parser = argparse.ArgumentParser(prog="r3bench", description="Record, remix and replay GPU kernels.")
+    parser.add_argument("--version", action="version", version=f"r3bench {metadata.version('r3bench')}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        command.add(commands)
+    given = parser.parse_args(arguments)
+    try:
+        return int(given.run(given))
+    except R3Error as error:
+        print(f"r3bench: {error}", file=sys.stderr)
+        return TROUBLE
