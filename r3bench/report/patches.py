@@ -1,0 +1,125 @@
+"""Source changes as patches that ``git apply`` accepts, and which of them exclude each other."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+
+from r3bench.ledger import KernelResult
+from r3bench.report.words import device_line, duration, file_name, no_control, one_line, words
+from r3bench.stats import Decision
+
+
+def diff(result: KernelResult) -> str | None:
+    """The source change in git's format, relative to the repository's root; None where there is none."""
+    if result.after is None:
+        return None
+    old, new = _quoted("a/" + result.source), _quoted("b/" + result.source)
+    tab = "\t" if " " in result.source else ""
+    body = list(difflib.unified_diff(_lines(result.before), _lines(result.after), n=3))[2:]
+    head = f"diff --git {old} {new}\n--- {old}{tab}\n+++ {new}{tab}\n"
+    return head + "".join(_ended(line) for line in body)
+
+
+def _lines(text: str) -> list[str]:
+    """Lines as git counts them: ended by a line feed, whatever else is in them."""
+    return [line for line in re.split(r"(?<=\n)", text) if line]
+
+
+def _ended(line: str) -> str:
+    return line if line.endswith("\n") else line + "\n\\ No newline at end of file\n"
+
+
+def _quoted(path: str) -> str:
+    """A path as git writes it: in quotes where it holds quotes, backslashes or other than printable ASCII."""
+    if re.fullmatch(r"[ !#-\[\]-~]*", path):
+        return path
+    special = {34: '\\"', 92: "\\\\", 9: "\\t", 10: "\\n"}
+    return '"' + "".join(special.get(b, chr(b) if 32 <= b < 127 else f"\\{b:03o}") for b in path.encode()) + '"'
+
+
+_CONTEXT = 3  # unchanged lines around a change in a patch: git applies it only where they are as they were
+
+
+def _changes(result: KernelResult) -> list[tuple[int, int]]:
+    """The ranges of lines of the original text that a patch replaces; an empty range is an insertion."""
+    matcher = difflib.SequenceMatcher(None, _lines(result.before), _lines(result.after or ""))
+    return [(start, end) for tag, start, end, _, _ in matcher.get_opcodes() if tag != "equal"]
+
+
+def overlap(first: KernelResult, second: KernelResult) -> bool:
+    """Whether one patch no longer applies after the other: both change a region of one file, or not the same text."""
+    if first.after is None or second.after is None or first.source != second.source:
+        return False
+    if first.before != second.before:
+        return True
+    pairs = ((a, b) for a in _changes(first) for b in _changes(second))
+    return any(a[0] <= b[1] + _CONTEXT and b[0] <= a[1] + _CONTEXT for a, b in pairs)
+
+
+def applicable(kernels: Sequence[KernelResult]) -> list[KernelResult]:
+    """Results whose patches apply one after the other; where some overlap, the one with the largest gain is kept."""
+    kept: list[KernelResult] = []
+    for result in sorted(kernels, key=lambda k: (-_patch_gain(k), k.kernel)):
+        if result.after is not None and not any(overlap(result, other) for other in kept):
+            kept.append(result)
+    return kept
+
+
+def _patch_gain(result: KernelResult) -> float:
+    alone = result.arm("patch")
+    return alone.speedup or 0.0 if alone is not None and alone.decision is Decision.FASTER else 0.0
+
+
+def overlap_line(result: KernelResult, others: Iterable[KernelResult]) -> str:
+    """What a patch overlaps with, and what to do about it; empty where it overlaps with none."""
+    names = overlapping(result, others)
+    return f"overlaps with {', '.join(names)}: apply one, then search again" if names else ""
+
+
+def overlapping(result: KernelResult, others: Iterable[KernelResult]) -> list[str]:
+    found = [other for other in others if other.kernel != result.kernel and overlap(result, other)]
+    return sorted(f"{file_name(other)}.patch" for other in found)
+
+
+def patch(result: KernelResult, application: str, others: Iterable[KernelResult] = ()) -> str | None:
+    """The patch with its evidence in front; ``git apply`` skips what stands in front of ``diff --git``.
+
+    ``others`` are the results whose patches lie beside it.
+    """
+    change = diff(result)
+    if change is None:
+        return None
+    title = one_line(f"{result.kernel}: {result.description}")
+    lines = [*textwrap.wrap(title, 100, subsequent_indent="  ", break_on_hyphens=False), ""]
+    lines += [f"{arm.name}: {words(arm.comparison)}" for arm in result.arms]
+    lines += [
+        "",
+        f"Baseline: {result.baseline}, {duration(result.baseline_ns)} a launch.",
+        device_line(result.device, result.target),
+    ]
+    lines += [_held_out(result), *also(result)]
+    overlapping = overlap_line(result, others)
+    lines += [f"It {overlapping}."] if overlapping else []
+    if result.configuration is not None:
+        lines.append(f"The configuration that belongs to it is in {file_name(result)}.json.")
+    lines += [f"Apply with: git apply reports/{application}/{file_name(result)}.patch", ""]
+    return "\n".join(no_control(line) for line in lines) + "\n" + change
+
+
+def also(result: KernelResult) -> Iterator[str]:
+    """The other kernels of the file that a patch changes, and whether that was checked."""
+    unknown = [name for name in result.also_changes if name not in result.also_checked]
+    if result.also_checked:
+        yield f"It also changes {', '.join(result.also_checked)}: their recorded launches match."
+    if unknown:
+        yield f"It also changes {', '.join(unknown)}: not checked, for want of a recorded launch that replays."
+
+
+def _held_out(result: KernelResult) -> str:
+    units = next((p for p in result.promotions if p.promoted), None)
+    if units is None:
+        return "Checked on the recorded launch of the search."
+    return f"Checked on the recorded launch of the search and on {units.held_out} held-out launches."

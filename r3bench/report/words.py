@@ -1,0 +1,102 @@
+"""How a report calls things: times, speedups, decisions, devices, kernels' files. Pure text, escaped nowhere yet."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+
+from r3bench.ledger import KernelResult
+from r3bench.stats import Comparison, Decision
+
+
+def file_name(result: KernelResult) -> str:
+    """A name for a kernel's files: its symbol, made safe and short."""
+    symbol = result.kernel.split("/", 1)[-1]
+    safe = re.sub(r"[^\w.-]", "_", symbol)[:80]
+    return safe if safe == symbol and safe != "report" else f"{safe}-{hashlib.sha256(symbol.encode()).hexdigest()[:8]}"
+
+
+def device_line(device: str, target: str) -> str:
+    """Where times were taken, and what they say nothing about."""
+    if device == "cpu":
+        return f"Times are CPU times ({target}); they say nothing about a GPU."
+    return f"Times were taken on {device} ({target})."
+
+
+def duration(ns: float | None) -> str:
+    if ns is None:
+        return "-"
+    for limit, unit in ((1e3, "ns"), (1e6, "us"), (1e9, "ms")):
+        if ns < limit:
+            return f"{ns * 1e3 / limit:.3g} {unit}"
+    return f"{ns / 1e9:.3g} s"
+
+
+def words(comparison: Comparison) -> str:
+    """A comparison in one line: decision, speedup, interval, confidence, smallest effect."""
+    if comparison.speedup is None or comparison.decision is Decision.REFUSED:
+        return f"{comparison.decision.value}: the {comparison.refused} gave {comparison.verdict.status.value}"
+    if comparison.decision is Decision.IDENTICAL:
+        return "identical machine code and launch, nothing was timed"
+    return (
+        f"{comparison.decision.value}, {speedup(comparison)} at {comparison.confidence:.2%} confidence from "
+        f"{comparison.blocks} blocks; smallest effect that could have been seen {comparison.smallest_effect:.1%}"
+    )
+
+
+def speedup(comparison: Comparison | None, interval: bool = True) -> str:
+    if comparison is None:
+        return "-"
+    if comparison.speedup is None:
+        return "refused"
+    if comparison.decision is Decision.UNSTABLE:
+        return "unstable"
+    timed = comparison.low is not None and comparison.high is not None and comparison.decision is not Decision.IDENTICAL
+    if not timed or not interval:
+        return f"{comparison.speedup:.2f}x"
+    return f"{comparison.speedup:.2f}x ({comparison.low:.2f} to {comparison.high:.2f})"
+
+
+def result_word(result: KernelResult) -> str:
+    """The outcome in a word or two; unstable where the best finalist's claim was not confirmed."""
+    best = next((p.decision for p in result.promotions if p.decision is not None), None)
+    if result.status != "not improved":
+        return result.status
+    return "unstable" if best is Decision.UNSTABLE else "no gain"
+
+
+def source_name(result: KernelResult, rule: str) -> str:
+    """A source as people call it: by its rule, or where the untouched text came from."""
+    if rule != "recorded":
+        return rule
+    return "working tree" if result.baseline.startswith("working tree") else "recorded source"
+
+
+def busy_line(kernels: Iterable[KernelResult]) -> str:
+    """That other work disturbed the measurements; empty where it did not.
+
+    The smallest load counts that any search began with: a search is a load itself for the one that comes after it.
+    """
+    found = [dict(kernel.conditions) for kernel in kernels]
+    cores = [(float(c["load"]), int(c.get("cores", c.get("threads", "0")))) for c in found if "load" in c]
+    load, number = min(cores, default=(0.0, 0))
+    if not 0 < number < load:
+        return ""
+    return (
+        f"the machine was busy (load {load:.1f} on {number} core{'s' * (number > 1)}): intervals are wide, "
+        "run again on a quiet machine"
+    )
+
+
+def as_sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + "."
+
+
+def one_line(text: str) -> str:
+    """Text that cannot end the comment it stands in."""
+    return " ".join(no_control(text).split())
+
+
+def no_control(text: str) -> str:
+    return re.sub(r"[\x00-\x1f\x7f]", " ", text)
