@@ -41,7 +41,6 @@ HOMES = {
     "ziglang": {"frontend"},
     "tree_sitter": {"syntax"},
     "tree_sitter_cuda": {"syntax"},
-    "optuna": {"evolve.tuning"},
     "pytest": {"plugin", "testing"},
     "pytest_benchmark": {"plugin"},
     "tabulate": {"report", "cli"},
@@ -51,7 +50,7 @@ HOMES = {
     },
 }  # fmt: skip
 
-HEAVY = ("numpy", "zarr", "xarray", "llvmlite", "optuna", "tree_sitter", "tabulate", "litellm", "cupy", "dask")
+HEAVY = ("numpy", "zarr", "xarray", "llvmlite", "tree_sitter", "tabulate", "litellm", "cupy", "dask")
 
 
 def modules() -> list[str]:

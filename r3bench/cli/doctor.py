@@ -16,7 +16,6 @@ PACKAGES = (
     ("xarray", "", "captures as datasets"),
     ("llvmlite", "", "LLVM: passes and code generation"),
     ("ziglang", "", "clang: kernel source to LLVM IR"),
-    ("optuna", "", "Bayesian optimization (TPE)"),
     ("tree-sitter-cuda", "", "source rewrites by rule"),
     ("pytest-xdist", "test", "pytest -n"),
 )
