@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from r3bench.model import LaunchRule
+
 Fate = Literal["matched", "failed", "refused", "duplicate"]
 """``matched``: some configuration of it left the recorded memory behind. ``failed``: it was built or replayed, and none
 did. ``refused``: the answer held no text to be tried. ``duplicate``: the same text or the same code as another."""
@@ -16,7 +18,7 @@ class Program:
 
     ``id`` is short and stable (``p17``; ``p0`` is the text the search began with), ``parent`` the id of the program it
     was made from. ``files`` holds whole texts by path, as in a :class:`~r3bench.model.Variant`; empty where the answer
-    was refused. ``origin`` names the proposer (``recorded``, ``rules:hoist``, ``openai:<model>``), ``description`` says
+    was refused; ``launch`` is the rule they need where a thread does the work of several. ``origin`` names the proposer (``recorded``, ``rules:hoist``, ``openai:<model>``), ``description`` says
     in one sentence what was changed. ``detail`` is one sentence on what went wrong, or names the program that a
     duplicate equals.
 
@@ -28,6 +30,7 @@ class Program:
 
     id: str
     files: tuple[tuple[str, str], ...]
+    launch: LaunchRule | None = None
     parent: str | None = None
     origin: str = "recorded"
     description: str = ""

@@ -47,7 +47,7 @@ class Estimator:
         """A mixture with one component per point and a uniform one: (component, knob, value) -> probability."""
         values = np.arange(self._width)
         legal = values < self._sizes[:, None]
-        prior = (legal / self._sizes[:, None])[None]
+        prior = np.asarray((legal / self._sizes[:, None])[None])
         if not len(points):
             return prior
         apart = np.abs(points[:, :, None] - values)
