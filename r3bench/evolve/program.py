@@ -18,9 +18,9 @@ class Program:
 
     ``id`` is short and stable (``p17``; ``p0`` is the text the search began with), ``parent`` the id of the program it
     was made from. ``files`` holds whole texts by path, as in a :class:`~r3bench.model.Variant`; empty where the answer
-    was refused; ``launch`` is the rule they need where a thread does the work of several. ``origin`` names the proposer (``recorded``, ``rules:hoist``, ``openai:<model>``), ``description`` says
-    in one sentence what was changed. ``detail`` is one sentence on what went wrong, or names the program that a
-    duplicate equals.
+    was refused. ``launch`` is the rule they need where a thread does the work of several. ``origin`` names the proposer
+    (``recorded``, ``rules:hoist``, ``openai:<model>``), ``description`` says in one sentence what was changed.
+    ``detail`` is one sentence on what went wrong, or names the program that a duplicate equals.
 
     ``ns`` is its shortest ranking time over ``trials`` configurations and ``speedup`` the baseline's divided by it:
     they rank and claim nothing; None where nothing matched. ``default_ns`` is the time under the default pipeline.
