@@ -29,6 +29,7 @@ __all__ = [
     "parse",
     "plain_name",
     "text_of",
+    "tokens",
     "walk",
 ]
 
@@ -93,6 +94,18 @@ def apply(text: str, edits: Iterable[Edit]) -> str:
 def parse(text: str) -> Node:
     """The root of the syntax tree; its positions are bytes of the UTF-8 text."""
     return Parser(_LANGUAGE).parse(text.encode()).root_node
+
+
+_TOKEN = re.compile(
+    r"""(?P<comment>//[^\n]*|/\*.*?\*/)|^[ \t]*\#(?:[^\n\\]|\\.)*|"(?:\\.|[^"\\\n])*"|\w+|[^\s\w]""",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def tokens(text: str) -> list[str]:
+    """The tokens of a text in order, without comments; a preprocessor line is one token, its spaces made single."""
+    found = (match for match in _TOKEN.finditer(text) if match["comment"] is None)
+    return [" ".join(match[0].split()) if match[0].lstrip().startswith("#") else match[0] for match in found]
 
 
 def walk(node: Node) -> Iterator[Node]:
