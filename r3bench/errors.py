@@ -8,12 +8,14 @@
     │   │   └── Unsupported   it asks for something this device cannot do; the message names it
     │   ├── LaunchError       the device refused the launch (too many threads, too much shared memory)
     │   ├── DeviceFault       it crashed, trapped, deadlocked or touched memory that is not its own
-    │   └── ReplayTimeout     it did not end in time and was killed
+    │   ├── ReplayTimeout     it did not end in time and was killed
+    │   └── BadReply          a proposer's answer holds no text to be tried; ``reason`` says why by name
     ├── CaptureError          a capture is missing, damaged or of a newer format
     ├── DeviceUnavailable     the device asked for cannot be used here
     ├── RecordError           a launch could not be recorded
     ├── LedgerError           the journal of a search is in use, damaged or of a newer format
-    └── ModelError            a proposer (language model) could not be used
+    └── ModelError            a proposer (language model) could not be used; ``reason`` says why by name
+        └── Exhausted         it has nothing more to say for this parent
 
 Everything but ``CandidateFailure`` stops the run. A message is one sentence that names the file or kernel and
 what to do. No code decides anything from the text of a message: ask for the class or its attributes.
@@ -75,6 +77,23 @@ class ReplayTimeout(CandidateFailure):
     """The kernel did not end within its time limit and its worker was killed."""
 
 
+class BadReply(CandidateFailure):
+    """A proposer's answer holds no text that could be tried.
+
+    ``reason`` is one of a few names, to be counted by: ``empty``, ``too large``, ``not UTF-8``, ``no code block``,
+    ``unfinished``, ``no kernel``, ``wrong kernel``, ``changed signature``, ``closed function``, ``includes a file``,
+    ``prints``, ``keeps state``, ``not readable``, ``edit does not match``, ``edit is ambiguous``,
+    ``impossible launch``, ``nothing changed``.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.reason, str(self))
+
+
 class CaptureError(R3Error):
     """A capture cannot be read or written: missing, damaged, or of a newer format."""
 
@@ -92,4 +111,22 @@ class LedgerError(R3Error):
 
 
 class ModelError(R3Error):
-    """A proposer could not be used."""
+    """A proposer could not be used; the message says what to do and never holds a key.
+
+    ``reason`` is one of a few names, to be counted by: ``no key``, ``wrong key``, ``unknown model``, ``unreachable``,
+    ``rate limit``, ``server error``, ``time-out``, ``not UTF-8``, ``bad answer``, ``refused request``,
+    ``not recorded``, ``no answer yet``, ``stopped``, ``not installed``, ``nothing more``. ``fatal`` says that asking
+    again is of no use.
+    """
+
+    def __init__(self, reason: str, message: str, *, fatal: bool = False) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.fatal = fatal
+
+
+class Exhausted(ModelError):
+    """A proposer has nothing more to say for this parent; another parent may do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("nothing more", message)

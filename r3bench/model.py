@@ -234,13 +234,18 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRule:
-    """Another block shape. The grid follows per axis, so that at least the recorded number of threads run."""
+    """Another block shape. The grid follows per axis, so that at least the recorded number of threads run.
+
+    ``per_thread`` is for kernels in which one thread does the work of that many recorded ones along each axis.
+    """
 
     block: Dim3
+    per_thread: Dim3 = (1, 1, 1)
 
     def apply(self, recorded: LaunchConfig) -> LaunchConfig:
-        threads = tuple(g * b for g, b in zip(recorded.grid, recorded.block, strict=True))
-        grid = tuple(-(-n // b) for n, b in zip(threads, self.block, strict=True))
+        threads = (g * b for g, b in zip(recorded.grid, recorded.block, strict=True))
+        covered = (b * n for b, n in zip(self.block, self.per_thread, strict=True))
+        grid = tuple(-(-n // c) for n, c in zip(threads, covered, strict=True))
         return LaunchConfig(
             grid=(grid[0], grid[1], grid[2]),
             block=self.block,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from r3bench.model import Configuration, Dim3, Specialization, Variant
+from r3bench.model import Configuration, Dim3, LaunchRule, Specialization, Variant
 
 _CHOICES = {True: "on", False: "off"}
 
@@ -14,11 +14,18 @@ def described(variant: Variant, recorded: Dim3) -> tuple[str, ...]:
     configuration = variant.configuration or Configuration()
     lines: list[str] = []
     if variant.launch is not None:
-        lines.append(f"block {_shape(variant.launch.block)} instead of {_shape(recorded)}")
+        lines += _launch(variant.launch, recorded)
     lines += _specialized(configuration.specialize)
     lines += _bounds(configuration)
     lines += _pipeline(configuration)
     return tuple(lines)
+
+
+def _launch(rule: LaunchRule, recorded: Dim3) -> Iterator[str]:
+    if rule.block != recorded:
+        yield f"block {_shape(rule.block)} instead of {_shape(recorded)}"
+    if rule.per_thread != (1, 1, 1):
+        yield f"a thread for {_shape(rule.per_thread)} recorded ones"
 
 
 def _shape(block: Dim3) -> str:

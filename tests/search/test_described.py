@@ -51,3 +51,8 @@ def test_every_setting_has_words() -> None:
         "LLVM options -unroll-count=4",
         "ptxas options --opt-level=2",
     )
+
+
+def test_the_work_of_a_thread_is_told_where_it_is_more() -> None:
+    launch = LaunchRule(block=(128, 1, 1), per_thread=(4, 1, 1))
+    assert described(Variant(launch=launch), (128, 1, 1)) == ("a thread for 4x1x1 recorded ones",)

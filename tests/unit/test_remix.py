@@ -145,3 +145,8 @@ def test_shapes_use_the_axes_that_the_launch_uses() -> None:
 def test_names_of_templates_and_namespaces_are_found() -> None:
     text = f"namespace s {{ template <class T> __global__ void axpy(int n) {{ {INDEX} }} }}"
     assert len(blocks_of(text, demangled="void s::axpy<double>(int)")) == 5
+
+
+def test_a_thread_that_does_the_work_of_several_needs_fewer_blocks() -> None:
+    rule = LaunchRule(block=(64, 2, 1), per_thread=(4, 1, 1))
+    assert rule.apply(LaunchConfig(grid=(9, 3, 1), block=(32, 8, 1))).grid == (2, 12, 1)

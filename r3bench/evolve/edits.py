@@ -1,0 +1,281 @@
+"""From a model's answer to new source files.
+
+An answer is either a code block with the open functions in full, or SEARCH/REPLACE blocks on them. Functions are put
+back where they were by name, new ones go in front of the one that follows them in the answer; nothing else of a file
+can change, so what an answer repeats of the surroundings is left out and what it would change there is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from r3bench.errors import BadReply, BuildError
+from r3bench.evolve.opened import FILE_LINE, Item, leaves, opened, parameters, shown, span, whole
+from r3bench.model import Dim3, LaunchRule
+from r3bench.syntax import Edit, Function, Node, apply, find_kernel, functions, parse, text_of, walk
+
+MOST_BYTES = 100_000
+_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(r"^<{5,9} ?SEARCH[ \t]*\n(.*?)^={5,9}[ \t]*\n(.*?)^>{5,9} ?REPLACE", re.DOTALL | re.MULTILINE)
+_CHANGE = re.compile(r"^[*_# ]*CHANGE[*_ ]*:[*_ ]*(.+)$", re.IGNORECASE | re.MULTILINE)
+_LAUNCH = re.compile(
+    r"^[*_ ]*LAUNCH[*_ ]*:[*_ ]*block\s*=\s*(\d+x\d+x\d+)(?:[,;\s]+per_thread\s*=\s*(\d+x\d+x\d+))?",
+    re.IGNORECASE | re.MULTILINE,
+)
+_PRINTS = frozenset(("printf", "vprintf", "fprintf", "puts", "putchar", "fputs"))
+_SENTENCE = 200  # characters of a description
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """What an answer comes to: whole texts by path, the launch they ask for (None: as recorded), what was changed."""
+
+    files: tuple[tuple[str, str], ...]
+    launch: LaunchRule | None
+    description: str
+
+
+def revised(answer: str, files: Mapping[str, str], main: str, kernel: str) -> Revision:
+    """The texts that an answer makes of these files; BadReply, with a reason by name, where it makes none of them."""
+    if not answer.strip():
+        raise BadReply("empty", "the answer is empty")
+    if len(answer.encode(errors="surrogatepass")) > MOST_BYTES:
+        raise BadReply("too large", f"the answer has {len(answer)} characters; at most {MOST_BYTES} bytes are read")
+    items = opened(files, main, kernel)
+    text = _edited(answer, shown(items)) if _BLOCK.search(answer) else _code(answer, items)
+    if "\N{REPLACEMENT CHARACTER}" in text:
+        raise BadReply("not UTF-8", "the code is not UTF-8 text")
+    changed = _Splice(files, main, kernel, items).put(FILE_LINE.sub("", text))
+    launch = _launch(answer)
+    if launch is None and all(leaves(changed[path]) == leaves(files[path]) for path in files):
+        raise BadReply("nothing changed", "the code is the one that it was made from")
+    return Revision(files=tuple(sorted(changed.items())), launch=launch, description=_description(answer))
+
+
+# -- what the answer says ---------------------------------------------------------------------------------------------
+
+
+def _description(answer: str) -> str:
+    """The line ``CHANGE: ...``, or else the first line outside the code."""
+    found = _CHANGE.search(answer)
+    prose = [line.strip(" #*_") for line in _FENCE.sub("", _BLOCK.sub("", answer)).splitlines()]
+    sentence = found[1] if found else next((line for line in prose if line and not _LAUNCH.match(line)), "")
+    return " ".join(sentence.split())[:_SENTENCE].rstrip("*_ ")
+
+
+def _launch(answer: str) -> LaunchRule | None:
+    found = _LAUNCH.search(answer)
+    if found is None:
+        return None
+    block, per_thread = _dim3(found[1]), _dim3(found[2] or "1x1x1")
+    if not 0 < prod(block) <= 1024 or not 0 < prod(per_thread) <= 1024:
+        raise BadReply("impossible launch", f"a block of {found[1]} threads cannot be launched")
+    return LaunchRule(block=block, per_thread=per_thread)
+
+
+def _dim3(text: str) -> Dim3:
+    x, y, z = (int(n) for n in text.split("x"))
+    return x, y, z
+
+
+def _code(answer: str, items: Sequence[Item]) -> str:
+    """The last code block that defines an open function, or a kernel at all."""
+    blocks = [match[2] for match in _FENCE.finditer(answer)]
+    if not blocks:
+        cut = re.search(r"^[ \t]*(`{3,}|~{3,})", answer, re.MULTILINE)
+        reason, what = ("unfinished", "the code block does not end") if cut else ("no code block", "it is only prose")
+        raise BadReply(reason, f"the answer has no whole code block: {what}")
+    names = {item.name for item in items}
+    fitting = [b for b in blocks if any(f.name in names or f.kernel for f in functions(b))]
+    if not fitting:
+        kernel = next(item.name for item in items if item.kernel)
+        raise BadReply("no kernel", f"no code block of the answer defines {kernel} or a function that it calls")
+    return fitting[-1]
+
+
+# -- search and replace -----------------------------------------------------------------------------------------------
+
+
+def _edited(answer: str, text: str) -> str:
+    for match in _BLOCK.finditer(answer):
+        text = replaced(text, match[1], match[2])
+    return text
+
+
+def replaced(text: str, search: str, replace: str) -> str:
+    """Replace the one place that spells ``search``, as written or but for white space and empty lines.
+
+    BadReply where there is none or more than one.
+    """
+    for old, new in ((search, replace), (search.strip(), replace.strip())):
+        if old.strip() and text.count(old) == 1:
+            return text.replace(old, new)
+    lines = text.splitlines(keepends=True)
+    places = list(_places(lines, [_bare(line) for line in search.splitlines() if line.strip()]))
+    if len(places) != 1:
+        first = next((line.strip() for line in search.splitlines() if line.strip()), "")
+        reason = "edit is ambiguous" if places else "edit does not match"
+        raise BadReply(
+            reason, f"the SEARCH block that begins {first!r} fits {len(places)} places of the open functions"
+        )
+    start, end = places[0]
+    given = next(line for line in search.splitlines() if line.strip())
+    shift = _indent(lines[start])[len(_indent(given)) :] if lines[start].startswith(_indent(given)) else ""
+    shifted = "".join((shift + line if line.strip() else line) + "\n" for line in replace.splitlines())
+    return "".join(lines[:start]) + shifted + "".join(lines[end:])
+
+
+def _places(lines: Sequence[str], wanted: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """The spans of lines that spell the wanted ones, empty lines in between left aside."""
+    filled = [(number, _bare(line)) for number, line in enumerate(lines) if line.strip()]
+    for at in range(len(filled) - len(wanted) + 1):
+        if wanted and all(filled[at + n][1] == line for n, line in enumerate(wanted)):
+            yield filled[at][0], filled[at + len(wanted) - 1][0] + 1
+
+
+def _bare(line: str) -> str:
+    return re.sub(r"\s+", "", line)
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
+
+# -- putting functions back -------------------------------------------------------------------------------------------
+
+
+class _Splice:
+    """Puts the definitions of an answer into the files."""
+
+    def __init__(self, files: Mapping[str, str], main: str, kernel: str, items: Sequence[Item]) -> None:
+        self.files, self.main, self.kernel, self.items = files, main, kernel, items
+        self.known = {leaves(text_of(whole(node))) for text in files.values() for node in _definitions(parse(text))}
+        self.taken = {function.name for text in files.values() for function in functions(text)}
+        self.prints = any(_prints(item.text) for item in items)
+
+    def put(self, text: str) -> dict[str, str]:
+        edits: dict[str, list[Edit]] = {path: [] for path in self.files}
+        waiting: list[str] = []
+        for definition, own in self._parts(text):
+            item = self._item(own) if own is not None else None
+            if item is None:
+                waiting += [definition] if self._is_new(definition, own) else []
+                continue
+            edits[item.path] += self._replaced(item, definition, waiting)
+            waiting = []
+        kernel = next(item for item in self.items if item.kernel)
+        edits[kernel.path] += [Edit(kernel.start, kernel.start, new + "\n\n") for new in waiting]
+        return {path: apply(text, edits[path]) for path, text in self.files.items()}
+
+    def _replaced(self, item: Item, definition: str, new: Sequence[str]) -> list[Edit]:
+        self._check(item, definition)
+        front = [Edit(item.start, item.start, text + "\n\n") for text in new]
+        return front if definition == item.text else [*front, Edit(item.start, item.end, definition)]
+
+    def _parts(self, text: str) -> Iterator[tuple[str, Function | None]]:
+        """Every definition of the answer with the comment above it, and the function that it defines."""
+        root, data = parse(text), text.encode()
+        by_place = {function.node.start_byte: function for function in functions(text)}
+        if any(node.type == "ERROR" for node in _definitions(root)):
+            yield self._kernel_alone(text)
+            return
+        for node in _definitions(root):
+            own = by_place.get(_inner(node).start_byte)
+            start, end = span(node)
+            yield data[start:end].decode().rstrip("\n") + _semicolon(node), own
+
+    def _kernel_alone(self, text: str) -> tuple[str, Function | None]:
+        """Where the tree is lost outside the kernel, the kernel by its brackets."""
+        try:
+            own = find_kernel(text, self.kernel)
+        except BuildError as error:
+            raise BadReply(
+                "not readable", "the code cannot be read as CUDA C++: brackets or names are amiss"
+            ) from error
+        start, end = span(own.node)
+        return text.encode()[start:end].decode(), own
+
+    def _item(self, function: Function) -> Item | None:
+        named = [item for item in self.items if item.name == function.name]
+        if len(named) > 1:
+            named = [item for item in named if item.parameters == parameters(function)]
+        return named[0] if named and named[0].kernel == function.kernel else None
+
+    # -- what may not be --
+
+    def _is_new(self, definition: str, own: Function | None) -> bool:
+        """Whether a definition is to be added; what the files hold already is not. BadReply where it may not be."""
+        node = next(iter(_definitions(parse(definition))), None)
+        if node is None or leaves(text_of(node)) in self.known:
+            return False
+        if own is not None and own.kernel:
+            raise BadReply("wrong kernel", f"the answer defines the kernel {own.name}; only {self.kernel} is open")
+        if own is not None and own.name in self.taken and not any(own.name == item.name for item in self.items):
+            raise BadReply("closed function", f"{own.name} is not open: only {self.kernel} and what it calls are")
+        self._check_contents(definition)
+        return True
+
+    def _check(self, item: Item, definition: str) -> None:
+        if item.kernel and _signature(definition, self.kernel) != _signature(item.text, self.kernel):
+            raise BadReply("changed signature", f"the parameters of {self.kernel} have to stay as they are")
+        self._check_contents(definition)
+
+    def _check_contents(self, definition: str) -> None:
+        root = parse(definition)
+        for node in walk(root):
+            if node.type == "preproc_include":
+                raise BadReply("includes a file", f"{text_of(node).strip()}: an answer may not include files")
+            if _keeps_state(node):
+                raise BadReply("keeps state", f"{text_of(node).splitlines()[0]}: nothing may outlive a launch")
+        if _prints(definition) and not self.prints:
+            raise BadReply("prints", "the code prints, which the kernel did not")
+
+
+def _definitions(root: Node) -> Iterator[Node]:
+    """The outermost definitions of a text; those in namespaces and in ``extern "C" { }`` one by one."""
+    for node in root.named_children:
+        if node.type in ("namespace_definition", "declaration_list"):
+            yield from _definitions(node)
+        elif node.type == "linkage_specification" and node.named_children[-1].type == "declaration_list":
+            yield from _definitions(node.named_children[-1])
+        elif node.type not in ("comment", "namespace_identifier"):
+            yield node
+
+
+def _semicolon(node: Node) -> str:
+    """What ends a type's definition and is no part of its node."""
+    following = node.next_sibling
+    return ";" if following is not None and following.type == ";" else ""
+
+
+def _inner(node: Node) -> Node:
+    """The function definition inside ``template <...>`` and ``extern "C"``."""
+    return next((n for n in walk(node) if n.type == "function_definition"), node)
+
+
+def _prints(text: str) -> bool:
+    calls = (n.child_by_field_name("function") for n in walk(parse(text)) if n.type == "call_expression")
+    return any(text_of(callee).removeprefix("std::") in _PRINTS for callee in calls if callee is not None)
+
+
+def _keeps_state(node: Node) -> bool:
+    """Whether this declares a variable that lives on after the launch."""
+    if node.type != "declaration" or any(n.type == "function_declarator" for n in walk(node)):
+        return False
+    head = text_of(node).split("=")[0]
+    fixed = re.search(r"\b(const|constexpr|__shared__)\b", head)
+    top = node.parent is not None and node.parent.type == "translation_unit"
+    return fixed is None and (top or bool(re.search(r"\b(static|__device__|__managed__|extern)\b", head)))
+
+
+def _signature(definition: str, kernel: str) -> tuple[str, ...]:
+    """The tokens in front of a kernel's body but for what changes no parameter."""
+    function = find_kernel(definition, kernel)
+    start = span(function.node)[0]
+    head = definition.encode()[start : function.body.start_byte].decode()
+    plain = re.sub(r"\b__launch_bounds__\s*\([^()]*(?:\([^()]*\)[^()]*)*\)", " ", head)
+    free = ("__restrict__", "__restrict", *(("const",) if 'extern "C"' in head else ()))
+    return tuple(token for token in leaves(plain + ";") if token not in free)
