@@ -192,6 +192,13 @@ def differences(
     return _difference(held.name, dtype, shape, before, now, places, error, limit)
 
 
+def non_finite(data: Bytes, buffer: Buffer) -> NDArray[np.bool_]:
+    """Which elements of a buffer are infinite or NaN; none where it holds no floats."""
+    dtype, _ = _view_as(buffer)
+    values = _values(_bits(data, dtype), dtype)
+    return ~np.isfinite(values) if dtype in _BY_DTYPE else np.zeros(values.size, np.bool_)
+
+
 # -- for a device that compares where the bytes are -------------------------------------------------------------------
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from r3bench.errors import LedgerError
-from r3bench.model import Outcome, plain
+from r3bench.model import Outcome, Verdict, plain
 from r3bench.stats import Comparison, Decision
 
 FORMAT = 1
@@ -76,7 +76,9 @@ class Arm:
 class Promotion:
     """One candidate's way through promotion: what became of it, and one sentence why.
 
-    ``held_out`` counts the units that it matched on, of ``units`` that the capture holds beside the search's.
+    ``levels`` holds the verdict at every level of verification that it got to, the last one being the reason where it
+    did not match. ``held_out`` counts the units that it matched on, of ``units`` that the capture holds beside the
+    search's.
     ``neighbours`` are the other kernels of the file whose recorded launches its text matched; ``decision`` is what its
     contest came to, None where it was refused before.
     """
@@ -88,6 +90,7 @@ class Promotion:
     units: int
     neighbours: tuple[str, ...] = ()
     decision: Decision | None = None
+    levels: tuple[Verdict, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -298,6 +298,15 @@ class Binary:
 # -- what came of it ------------------------------------------------------------------------------------------------
 
 
+class Level(Enum):
+    """How far a verdict goes, each level costlier than the one before; a promotion needs all that the device offers."""
+
+    SEEN = "seen"  # the launch that the search sees
+    HELD_OUT = "held out"  # every other recorded launch
+    PERTURBED = "perturbed"  # changed inputs, the recorded kernel being the oracle
+    SANITIZED = "sanitized"  # every access checked, and races and barriers where the device can
+
+
 class Status(Enum):
     """How a replay ended. Only MATCH may carry a measurement."""
 
@@ -340,6 +349,7 @@ class Verdict:
     status: Status
     detail: str = ""
     differences: tuple[Difference, ...] = ()
+    level: Level = Level.SEEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

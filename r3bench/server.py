@@ -24,8 +24,9 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from filelock import FileLock, Timeout
 
 from r3bench.devices import Device, open_device
+from r3bench.levels import examine
 from r3bench.measure import Terms, procedure_for
-from r3bench.model import Capture, Outcome, Target, Variant
+from r3bench.model import Capture, Level, Outcome, Target, Variant
 from r3bench.replay import Builder, Material, Placement, Timing, build, compete, evaluate, read_material
 from r3bench.stats import Budget, Comparison, claims, confirmed
 from r3bench.toolchain import Built, Compiler
@@ -132,6 +133,20 @@ class ReplayServer:
                 return evaluate(
                     placement, variant, builds[0], timing=timing, timeout_s=limit, lock=lock, compiler=compiler
                 )
+
+        return self._request(capture, unit, (variant,), run)
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """The levels of verification that the device offers, the cheapest first."""
+        return tuple(level for level in Level if level is not Level.SANITIZED or self.device.sanitizers)
+
+    def verify(self, capture: Capture, variant: Variant, level: Level, unit: int = 0) -> Future[Outcome]:
+        """Verify a variant on one unit at a level; see :func:`r3bench.levels.examine`."""
+
+        def run(material: Material, builds: Sequence[Future[Built]]) -> Outcome:
+            with self._placed(material) as placement:
+                return examine(placement, variant, level, self._compiler, timeout_s=self._timeout_s)
 
         return self._request(capture, unit, (variant,), run)
 

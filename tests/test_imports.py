@@ -23,8 +23,9 @@ LAYERS = (
     ("store", "worktree", "frontend", "lowering", "devices"),
     ("remix",),
     ("toolchain",),
-    ("measure",),
+    ("measure", "perturb"),
     ("replay",),
+    ("levels",),
     ("server",),
     ("record", "ledger"),
     ("evolve", "report"),
@@ -46,7 +47,8 @@ HOMES = {
     "tabulate": {"report", "cli"},
     "filelock": {"server"},
     "numpy": {
-        "store", "compare", "stats", "measure", "replay", "server", "record", "devices", "evolve", "testing", "remix",
+        "store", "compare", "stats", "measure", "perturb", "replay", "levels", "server", "record", "devices", "evolve",
+        "testing", "remix",
     },
 }  # fmt: skip
 

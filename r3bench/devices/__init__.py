@@ -47,6 +47,8 @@ class Device(Protocol):
     name: str
     orders: tuple[str, ...]
     """In which orders it can run the threads of a block; ``forward`` first. A missing barrier may hide in one."""
+    sanitizers: tuple[str, ...]
+    """In which ways it can run a launch with every access checked; none where it has no means to."""
 
     def allocate(self, unit: ReplayUnit, before: Mapping[str, Bytes]) -> Memory:
         """Place a unit: ``before`` holds the bytes of every allocation and global by name. Restored already."""
@@ -78,6 +80,14 @@ class Device(Protocol):
         order: str = "forward",
     ) -> None:
         """Run once and wait, in one of ``orders``."""
+
+    def sanitize(
+        self, kernel: Kernel, memory: Memory, launch: LaunchConfig, sanitizer: str, *, timeout_s: float = 60.0
+    ) -> None:
+        """Run once and wait, with every access checked by one of ``sanitizers``; DeviceFault says what it found.
+
+        The CPU device takes a checked build for it, others the very code that is timed.
+        """
 
     def window(
         self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 10.0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from r3bench.ledger import Failures, Ledger
-from r3bench.model import Capture, Outcome, Status, Target, Variant, content_id
+from r3bench.model import Capture, Level, Outcome, Status, Target, Variant, content_id
 from r3bench.stats import Comparison, block_statistic
 
 Timing = Literal["none", "rank"]
@@ -23,6 +23,11 @@ class Server(Protocol):
     def target(self) -> Target: ...
 
     def submit(self, capture: Capture, variant: Variant, unit: int = 0, timing: Timing = "rank") -> Future[Outcome]: ...
+
+    @property
+    def levels(self) -> tuple[Level, ...]: ...
+
+    def verify(self, capture: Capture, variant: Variant, level: Level, unit: int = 0) -> Future[Outcome]: ...
 
     def compare(
         self,
@@ -52,6 +57,7 @@ class Evaluator:
     def __init__(self, capture: Capture, server: Server, ledger: Ledger) -> None:
         self.capture = capture
         self.target = server.target
+        self.levels = server.levels
         self.evaluations = 0
         self._server = server
         self._ledger = ledger
@@ -64,12 +70,7 @@ class Evaluator:
         """Start an evaluation; ``again`` tells repetitions apart, ``capture`` is another kernel's where given."""
         subject = capture or self.capture
         key = content_id(subject.name, subject.content_hash, unit, variant, self.target, timing, again)
-        known = self._ledger.outcome(key)
-        if known is None:
-            return Pending(key, self._server.submit(subject, variant, unit, timing), source, False)
-        done: Future[Outcome] = Future()
-        done.set_result(known)
-        return Pending(key, done, source, True)
+        return self._pending(key, source, lambda: self._server.submit(subject, variant, unit, timing))
 
     def result(self, pending: Pending) -> Outcome:
         """Wait for an evaluation, and keep it. CaptureError and DeviceUnavailable are raised as they are."""
@@ -82,6 +83,22 @@ class Evaluator:
             count, detail = self._failures.get((pending.source, status.value), (0, outcome.verdict.detail))
             self._failures[pending.source, status.value] = count + 1, detail
         return outcome
+
+    def verify(
+        self, variant: Variant, source: str, level: Level, *, unit: int = 0, capture: Capture | None = None
+    ) -> Pending:
+        """Start a verification at a level of the promotion."""
+        subject = capture or self.capture
+        key = content_id(subject.name, subject.content_hash, unit, variant, self.target, level)
+        return self._pending(key, source, lambda: self._server.verify(subject, variant, level, unit))
+
+    def _pending(self, key: str, source: str, ask: Callable[[], Future[Outcome]]) -> Pending:
+        known = self._ledger.outcome(key)
+        if known is None:
+            return Pending(key, ask(), source, False)
+        done: Future[Outcome] = Future()
+        done.set_result(known)
+        return Pending(key, done, source, True)
 
     def compare(self, baseline: Variant, candidate: Variant, gate: float, kernels: int) -> Comparison:
         """A contest on the search's unit by the full procedure, or what it came to before."""

@@ -11,7 +11,7 @@ from r3bench.evolve.evaluate import Evaluator
 from r3bench.evolve.neighbours import changed_kernels
 from r3bench.evolve.sources import RECORDED, Source
 from r3bench.ledger import Arm, Promotion
-from r3bench.model import Capture, Configuration, Status, Variant, Verdict
+from r3bench.model import Capture, Configuration, Level, Status, Variant, Verdict
 from r3bench.stats import Comparison, Decision
 from r3bench.syntax import plain_name
 
@@ -54,13 +54,14 @@ def claims(contests: int) -> int:
     return 2 * contests
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Checked:
-    """How many held-out units a variant matches, of how many; which other kernels of the file match with its text; why
-    it is refused (empty if it is not)."""
+    """How many held-out units a variant matches, of how many; the verdict at every level it got to; which other kernels
+    of the file match with its text; why it is refused (empty if it is not)."""
 
     matched: int
     units: int
+    levels: tuple[Verdict, ...] = ()
     neighbours: tuple[str, ...] = ()
     reason: str = ""
 
@@ -143,7 +144,7 @@ def _beats(court: Court, finalist: Finalist, other: Finalist) -> bool:
 def _try_alone(court: Court, finalist: Finalist, found: Verdicts) -> Comparison | None:
     """The source change alone against the baseline; None, with the reason on record, where it must not be applied."""
     variant = _alone(finalist)
-    checked = check_units(court, variant, finalist.source.rule)
+    checked = check(court, variant, finalist.source.rule)
     reason, comparison = checked.reason, None
     if not reason:
         comparison = court.evaluator.compare(court.baseline, variant, court.gate, court.kernels)
@@ -169,7 +170,7 @@ def _alone(finalist: Finalist) -> Variant:
 
 def _try(court: Court, finalist: Finalist, found: Verdicts) -> Comparison | None:
     """A finalist's contest with the baseline; None where it does not get that far. The reason goes on record."""
-    checked = check_units(court, finalist.variant, finalist.source.rule)
+    checked = check(court, finalist.variant, finalist.source.rule)
     reason, comparison = checked.reason, None
     if not reason:
         comparison = court.evaluator.compare(court.baseline, finalist.variant, court.gate, court.kernels)
@@ -187,6 +188,7 @@ def _promotion(finalist: Finalist, checked: Checked, comparison: Comparison | No
         held_out=checked.matched,
         units=checked.units,
         neighbours=checked.neighbours,
+        levels=checked.levels,
         decision=decision,
     )
 
@@ -203,19 +205,33 @@ def _why_not(comparison: Comparison) -> str:
     }.get(comparison.decision, "a second contest in a fresh process did not confirm it")
 
 
-def check_units(court: Court, variant: Variant, rule: str) -> Checked:
-    """Replay a variant on the held-out units, and its text on the other kernels of the file."""
+def check(court: Court, variant: Variant, rule: str) -> Checked:
+    """Verify a variant at every level that the device offers, and its text on the other kernels of the file."""
     evaluator = court.evaluator
-    others = [unit.index for unit in evaluator.capture.units[1:]]
-    pending = [evaluator.submit(variant, rule, unit=index, timing="none") for index in others]
-    outcomes = [evaluator.result(p) for p in pending]
-    failed = [o for o in outcomes if o.verdict.status is not Status.MATCH]
-    matched = len(outcomes) - len(failed)
-    if failed:
-        reason = f"held-out unit {failed[0].unit}: {_sentence(failed[0].verdict)}"
-        return Checked(matched=matched, units=len(others), reason=reason)
+    units = len(evaluator.capture.units)
+    levels: list[Verdict] = []
+    matched = 0
+    for level in evaluator.levels:
+        # The launch of the search is verified by every contest, and changed inputs are made from it.
+        indices = {Level.SEEN: (), Level.HELD_OUT: range(1, units), Level.PERTURBED: (0,)}.get(level, range(units))
+        pending = [evaluator.verify(variant, rule, level, unit=index) for index in indices]
+        outcomes = [evaluator.result(p) for p in pending]
+        failed = [o for o in outcomes if o.verdict.status is not Status.MATCH]
+        if level is Level.HELD_OUT:
+            matched = len(outcomes) - len(failed)
+        if failed:
+            reason = f"{level.value}, unit {failed[0].unit}: {_sentence(failed[0].verdict)}"
+            return Checked(matched, units - 1, (*levels, failed[0].verdict), reason=reason)
+        levels += [_of_units(level, [o.verdict for o in outcomes])] if outcomes else []
     neighbours, reason = _check_neighbours(court, variant, rule) if rule != RECORDED else ((), "")
-    return Checked(matched=matched, units=len(others), neighbours=neighbours, reason=reason)
+    return Checked(matched, units - 1, tuple(levels), neighbours, reason)
+
+
+def _of_units(level: Level, verdicts: Sequence[Verdict]) -> Verdict:
+    """One verdict for a level at which every unit matched."""
+    count = f"{len(verdicts)} launch{'es' * (len(verdicts) > 1)}"
+    said = dict.fromkeys(verdict.detail for verdict in verdicts if verdict.detail)
+    return Verdict(status=Status.MATCH, level=level, detail="; ".join((count, *said)))
 
 
 def _check_neighbours(court: Court, variant: Variant, rule: str) -> tuple[tuple[str, ...], str]:

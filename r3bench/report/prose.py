@@ -89,6 +89,8 @@ def _section(result: KernelResult, application: str, kernels: Sequence[KernelRes
         held_out = f"{promotion.held_out} of {promotion.units} held-out launches match"
         candidate = source_name(result, promotion.rule)
         yield f"- candidate {escape(candidate)}: {escape(promotion.reason)} ({held_out})"
+        for verdict in promotion.levels if promotion.promoted else ():
+            yield f"  - verified, {verdict.level.value}: {escape(verdict.detail, 2000)}"
     if result.sources:
         yield ""
         yield _grid(

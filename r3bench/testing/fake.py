@@ -100,6 +100,7 @@ class FakeDevice:
         self.name = name
         self.target = target
         self.orders: tuple[str, ...] = ("forward", "reverse")
+        self.sanitizers: tuple[str, ...] = ()
         self.launches = 0
         self.closed = False
         self._programs = programs
@@ -174,6 +175,11 @@ class FakeDevice:
                 _word(arguments, pointer.offset)[0] = own.bases[pointer.allocation] + pointer.displacement
         self.launches += 1
         kernel.program.run(FakeLaunch(own, arguments.tobytes(), launch, order))
+
+    def sanitize(
+        self, kernel: Kernel, memory: Memory, launch: LaunchConfig, sanitizer: str, *, timeout_s: float = 60.0
+    ) -> None:
+        raise ValueError("the fake device has no sanitizer")
 
     def window(
         self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 10.0

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from r3bench.model import (
     Allocation,
     Capture,
     LaunchConfig,
+    Level,
     Measurement,
     Outcome,
     Parameter,
@@ -58,6 +59,17 @@ class FakeServer:
     target: Target = FAKE
     submitted: list[tuple[str, Variant, int, str]] = field(default_factory=list)
     compared: list[tuple[Variant, Variant]] = field(default_factory=list)
+    levels: tuple[Level, ...] = (Level.SEEN, Level.HELD_OUT, Level.PERTURBED)
+    fails_at: Callable[[Variant, Level], str] = lambda variant, level: ""
+
+    def verify(self, capture: Capture, variant: Variant, level: Level, unit: int = 0) -> Future[Outcome]:
+        """As on a launch that is only verified, unless ``fails_at`` has a reason why it fails at this level."""
+        found = self.submit(capture, variant, unit, "none").result()
+        reason = self.fails_at(variant, level)
+        verdict = Verdict(status=Status.MISMATCH, detail=reason) if reason else found.verdict
+        done: Future[Outcome] = Future()
+        done.set_result(replace(found, verdict=replace(verdict, level=level)))
+        return done
 
     def submit(self, capture: Capture, variant: Variant, unit: int = 0, timing: str = "rank") -> Future[Outcome]:
         self.submitted.append((capture.name, variant, unit, timing))

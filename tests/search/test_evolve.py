@@ -12,7 +12,7 @@ import pytest
 from r3bench.errors import CaptureError, DeviceUnavailable, Unsupported
 from r3bench.evolve import Settings, evolve
 from r3bench.ledger import KernelResult, Ledger, read
-from r3bench.model import Capture, Configuration, Outcome, Status, Variant
+from r3bench.model import Capture, Configuration, Level, Outcome, Status, Variant
 from r3bench.stats import Comparison, Decision
 from tests.search.fake_server import TEXT, Behaviour, FakeServer, Model, capture, tree
 
@@ -86,8 +86,32 @@ def test_the_held_out_units_are_verified_before_anything_is_claimed(tmp_path: Pa
     assert "out_sum" not in result.after
     refused = [p for p in result.promotions if not p.promoted]
     assert refused
-    assert refused[0].reason == "held-out unit 2: mismatch: out differs"
+    assert refused[0].reason == "held out, unit 2: mismatch: out differs"
     assert refused[0].held_out == 1
+
+
+def test_a_promotion_says_which_levels_of_verification_it_passed(tmp_path: Path) -> None:
+    (result,) = search(tmp_path, FakeServer(by_text(inverse_width=1.5)))
+    (promotion,) = [p for p in result.promotions if p.promoted]
+    assert [(each.level, each.status) for each in promotion.levels] == [
+        (Level.HELD_OUT, Status.MATCH),
+        (Level.PERTURBED, Status.MATCH),
+    ]
+    assert promotion.levels[0].detail == "2 launches"
+
+
+def test_what_fails_on_changed_inputs_is_not_promoted(tmp_path: Path) -> None:
+    def fails_at(variant: Variant, level: Level) -> str:
+        return "with n = 7: out differs" if level is Level.PERTURBED and "out_sum" in text_of(variant) else ""
+
+    server = FakeServer(by_text(inverse_width=1.5, out_sum=2.0), fails_at=fails_at)
+    (result,) = search(tmp_path, server)
+    assert result.after is not None
+    assert "out_sum" not in result.after
+    refused = [p for p in result.promotions if not p.promoted]
+    assert refused[0].reason == "perturbed, unit 0: mismatch: with n = 7: out differs"
+    assert refused[0].levels[-1].level is Level.PERTURBED
+    assert not any("out_sum" in text_of(candidate) for _, candidate in server.compared)
 
 
 def test_a_kernel_that_nothing_improves_yields_no_patch(tmp_path: Path) -> None:

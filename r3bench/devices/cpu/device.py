@@ -77,6 +77,7 @@ class CpuDevice:
 
     name = "cpu"
     orders: tuple[str, ...] = ("forward", "reverse")
+    sanitizers: tuple[str, ...] = ("checked build, forward", "checked build, reverse")
 
     def __init__(self, *, threads: int | None = None, reverse: bool = False) -> None:
         if threads is not None and threads < 1:
@@ -160,6 +161,14 @@ class CpuDevice:
         damaged = held.segment.damage()
         if damaged is not None:
             raise DeviceFault(faults.spoiled(kernel.binary.symbol, damaged, held.segment))
+
+    def sanitize(
+        self, kernel: Kernel, memory: Memory, launch: LaunchConfig, sanitizer: str, *, timeout_s: float = 60.0
+    ) -> None:
+        """Run a checked build in one of the two orders."""
+        if not self._own_kernel(kernel).checked:
+            raise ValueError("only a checked build checks its accesses")
+        self.launch(kernel, memory, launch, timeout_s=timeout_s, order=sanitizer.rsplit(" ", 1)[1])
 
     def window(
         self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 10.0

@@ -82,6 +82,7 @@ class CudaDevice:
     """
 
     orders: tuple[str, ...] = ("forward",)
+    sanitizers: tuple[str, ...] = ()
 
     def __init__(self, *, index: int | None = None) -> None:
         self._index = default_index() if index is None else index
@@ -253,6 +254,11 @@ class CudaDevice:
         loaded.learn({"blocks_per_multiprocessor": answer["occupancy"]})
         if answer["damaged"] is not None:
             raise DeviceFault(f"{loaded.binary.symbol} wrote {_place(int(answer['damaged']), held)}")
+
+    def sanitize(
+        self, kernel: Kernel, memory: Memory, launch: LaunchConfig, sanitizer: str, *, timeout_s: float = 60.0
+    ) -> None:
+        raise ValueError(f"the CUDA device has no sanitizer {sanitizer!r}")
 
     def window(
         self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 10.0

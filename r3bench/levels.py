@@ -1,0 +1,168 @@
+"""Verification beyond one recorded launch: changed inputs with the recorded kernel as oracle, and sanitizers.
+
+Both judge a variant on a placement that holds a recorded unit. A changed input makes a unit of its own: the memory
+that the recorded kernel leaves behind there, on this device, is what is expected of the variant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import partial
+from time import perf_counter
+
+import numpy as np
+
+from r3bench import perturb, remix
+from r3bench.compare import buffers, non_finite
+from r3bench.devices import Bytes
+from r3bench.errors import CandidateFailure
+from r3bench.measure import Arm
+from r3bench.model import Level, Outcome, ReplayUnit, Status, Variant, Verdict
+from r3bench.perturb import Input
+from r3bench.replay import Builder, Failure, Material, Placement, Trial, attempt, build
+from r3bench.toolchain import Built
+
+# A changed input may make a kernel run longer, but not this much.
+_LONGER, _LEAST_S = 100, 0.25
+# How much longer a launch may take with every access checked.
+_CHECKED = 30
+
+
+def examine(
+    placement: Placement, variant: Variant, level: Level, compiler: Builder, *, timeout_s: float = 10.0
+) -> Outcome:
+    """Verify a variant at a level. SEEN and HELD_OUT are the unit as it was recorded.
+
+    The verdict carries the level; that of a match says what was run.
+    """
+    ways = {Level.PERTURBED: _perturbed, Level.SANITIZED: _sanitized}
+    way = ways.get(level, _verified)
+    found = attempt(lambda: way(placement, variant, compiler, timeout_s))
+    trial = Trial(placement, variant, verdict=found.verdict) if isinstance(found, Failure) else found
+    trial.verdict = replace(trial.verdict, level=level)
+    return trial.outcome()
+
+
+def _verified(placement: Placement, variant: Variant, compiler: Builder, timeout_s: float) -> Trial:
+    trial = Trial(placement, variant)
+    trial.verify(build(placement.material, variant, placement.device.target, compiler), timeout_s)
+    return trial
+
+
+# -- changed inputs ---------------------------------------------------------------------------------------------------
+
+
+def _perturbed(placement: Placement, variant: Variant, compiler: Builder, timeout_s: float) -> Trial:
+    """The trial on the first changed input that does not match, or one on the unit itself that says what was run."""
+    trial = _verified(placement, variant, compiler, timeout_s)
+    names: list[str] = []
+    discarded = 0
+    for changed, material in _oracle(placement, compiler, timeout_s) if trial.matches else ():
+        if material is None:
+            discarded += 1
+            continue
+        names.append(changed.name)
+        other = Placement(placement.device, material)
+        try:
+            found = _verified(other, variant, compiler, timeout_s)
+        finally:
+            other.release()
+        if not found.matches:
+            found.verdict = replace(found.verdict, detail=f"with {changed.name}: {found.verdict.detail}")
+            return found
+    if trial.matches:
+        trial.verdict = replace(trial.verdict, detail=_ran(names, discarded))
+    return trial
+
+
+def _ran(names: list[str], discarded: int) -> str:
+    left = f"; {discarded} others were left out, for the recorded kernel does not take them" if discarded else ""
+    return f"{len(names)} changed inputs ({', '.join(names)}){left}" if names else f"no changed input{left}"
+
+
+def _oracle(placement: Placement, compiler: Builder, timeout_s: float) -> Iterator[tuple[Input, Material | None]]:
+    """Every changed input with its unit; None where the recorded kernel fails on it or its result turns non-finite."""
+    material, device = placement.material, placement.device
+    kernel = device.load(build(material, Variant(), device.target, compiler).result().binary)
+    oracle = _Oracle(placement, Arm(kernel, material.unit.launch), timeout_s)
+    begin = perf_counter()
+    recorded = oracle.epilogue(material.unit, material.before)
+    oracle.timeout_s = min(timeout_s, max(_LEAST_S, _LONGER * (perf_counter() - begin)))
+    for changed in perturb.inputs(material.capture.parameters, material.unit, material.before):
+        found = attempt(partial(oracle.epilogue, changed.unit, changed.before))
+        usable = found is not None and recorded is not None and not isinstance(found, Failure)
+        yield changed, _material(material, changed, found, recorded) if usable else None  # type: ignore[arg-type]
+
+
+@dataclass(slots=True)
+class _Oracle:
+    """The recorded kernel, run on whatever memory it is given."""
+
+    placement: Placement
+    arm: Arm
+    timeout_s: float
+
+    def epilogue(self, unit: ReplayUnit, before: Mapping[str, Bytes]) -> dict[str, Bytes] | None:
+        """What it leaves behind; None where that depends on the order of threads by more than may pass."""
+        device = self.placement.device
+        memory = device.allocate(unit, before)
+        try:
+            device.launch(self.arm.kernel, memory, self.arm.launch, timeout_s=self.timeout_s)
+            after = device.download(memory)
+            device.restore(memory)
+            order = device.orders[-1]
+            device.launch(self.arm.kernel, memory, self.arm.launch, timeout_s=self.timeout_s, order=order)
+            same = device.compare(memory, after, self.placement.material.tolerances).status is Status.MATCH
+            return after if same else None
+        finally:
+            device.release(memory)
+
+
+def _material(
+    material: Material, changed: Input, after: Mapping[str, Bytes], recorded: Mapping[str, Bytes]
+) -> Material | None:
+    """The unit that a changed input and its result make; None where that holds numbers no longer finite, or nothing."""
+    expected: dict[str, Bytes] = {}
+    for buffer in buffers(changed.unit):
+        before, now = changed.before[buffer.name], after[buffer.name]
+        if np.array_equal(before, now):
+            continue
+        if (non_finite(now, buffer) & ~non_finite(before, buffer) & ~non_finite(recorded[buffer.name], buffer)).any():
+            return None
+        now.flags.writeable = False
+        expected[buffer.name] = now
+    if not expected:
+        return None
+    unit = replace(changed.unit, written=tuple(expected))
+    return replace(material, unit=unit, before=changed.before, expected={**changed.before, **expected})
+
+
+# -- sanitizers -------------------------------------------------------------------------------------------------------
+
+
+def _sanitized(placement: Placement, variant: Variant, compiler: Builder, timeout_s: float) -> Trial:
+    """The trial whose verdict is that of a run under each of the device's sanitizers."""
+    device, material = placement.device, placement.material
+    trial = Trial(placement, variant)
+    checked = device.target.device == "cpu"
+    built = build(material, variant, device.target, compiler, checked=checked)
+    found = attempt(lambda: _run_sanitized(trial, built, timeout_s * _CHECKED))
+    trial.verdict = found.verdict if isinstance(found, Failure) else found
+    return trial
+
+
+def _run_sanitized(trial: Trial, build: Future[Built], timeout_s: float) -> Verdict:
+    placement, device = trial.placement, trial.placement.device
+    trial.built = build.result()
+    kernel = device.load(trial.built.binary)
+    trial.arm = Arm(kernel, remix.launch_for(placement.material.unit, trial.variant))
+    memory = placement.ring.take(1)[0]
+    for sanitizer in device.sanitizers:
+        device.restore(memory)
+        try:
+            device.sanitize(kernel, memory, trial.arm.launch, sanitizer, timeout_s=timeout_s)
+        except CandidateFailure as failure:
+            raise type(failure)(f"{sanitizer}: {failure}") from failure
+    return Verdict(status=Status.MATCH, detail=", ".join(device.sanitizers))

@@ -1,0 +1,99 @@
+"""Levels of verification on the CPU device: what passes the recorded launch alone, and is caught beyond it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from r3bench.model import Capture, Configuration, Level, Specialization, Status, Variant
+from r3bench.record import Session
+from r3bench.server import ReplayServer
+
+N = 200
+TEXT = """
+extern "C" __global__ void relax(const double* from, double* to, int n, int weight, double step) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < 1 || i >= n - 1) return;
+    double sum = from[i - 1] + from[i + 1];
+    to[i] = from[i] + step * (sum - 2.0 * from[i]) + 1e-6 * (double)((long long)weight * weight);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplayServer]:
+    with ReplayServer("cpu", timeout_s=2.0, cache=tmp_path_factory.mktemp("cache")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    folder = tmp_path_factory.mktemp("levels")
+    (folder / "k.cu").write_text(TEXT)
+    values = np.random.default_rng(0).random(N)
+    with Session("levels", folder, "cpu") as session:
+        module = session.module("k.cu")
+        held = session.array("from", values), session.array("to", np.zeros(N))
+        session.capture("relax")
+        session.launch(module, "relax", (4, 1, 1), (64, 1, 1), (*held, N, 3, 0.1))
+        return session.save(folder)[0]
+
+
+def changed(old: str, new: str) -> Variant:
+    assert old in TEXT
+    return Variant(files=(("k.cu", TEXT.replace(old, new)),))
+
+
+def test_the_device_offers_every_level(server: ReplayServer) -> None:
+    assert server.levels == tuple(Level)
+
+
+@pytest.mark.parametrize("level", list(Level))
+def test_the_recorded_kernel_passes_every_level(server: ReplayServer, recorded: Capture, level: Level) -> None:
+    verdict = server.verify(recorded, Variant(), level).result(60).verdict
+    assert (verdict.status, verdict.level) == (Status.MATCH, level), verdict.detail
+
+
+def test_a_match_says_what_was_run(server: ReplayServer, recorded: Capture) -> None:
+    detail = server.verify(recorded, Variant(), Level.PERTURBED).result(60).verdict.detail
+    assert "floats changed by up to 30%" in detail
+    assert "weight = 65537" in detail
+    assert "n = 199" in detail
+    assert "others were left out" in detail  # n = 601 makes it write beyond its buffers; a NaN spreads
+    assert "NaN" not in detail
+    assert server.verify(recorded, Variant(), Level.SANITIZED).result(60).verdict.detail == (
+        "checked build, forward, checked build, reverse"
+    )
+
+
+def test_a_variant_that_compiles_arguments_in_is_built_for_each_input(server: ReplayServer, recorded: Capture) -> None:
+    constant = Variant(configuration=Configuration(specialize=Specialization(arguments=("n", "weight", "step"))))
+    verdict = server.verify(recorded, constant, Level.PERTURBED).result(60).verdict
+    assert verdict.status is Status.MATCH, verdict.detail
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "level", "status", "says"),
+    [
+        ("step * (sum", "0.1 * (sum", Level.PERTURBED, Status.MISMATCH, "with step = 0.125: to[1] is"),
+        ("(long long)weight", "weight", Level.PERTURBED, Status.MISMATCH, "with weight = 65537: to[1] is"),
+        ("i >= n - 1", "i >= 199", Level.PERTURBED, Status.MISMATCH, "with n = 199: to[198] is"),
+        (
+            "if (i < 1",
+            "double held = to[n]; to[n] = 1; to[n] = held;\n    if (i < 1",
+            Level.SANITIZED,
+            Status.FAULT,
+            "checked build, forward: relax read 8 bytes at k.cu:4",
+        ),
+    ],
+)
+def test_a_kernel_that_fits_one_launch_is_caught(
+    server: ReplayServer, recorded: Capture, old: str, new: str, level: Level, status: Status, says: str
+) -> None:
+    variant = changed(old, new)
+    assert server.submit(recorded, variant, timing="none").result(60).verdict.status is Status.MATCH
+    verdict = server.verify(recorded, variant, level).result(60).verdict
+    assert (verdict.status, verdict.level) == (status, level), verdict.detail
+    assert says in verdict.detail
