@@ -5,6 +5,11 @@ kernels that update their input, and no launch finds the previous one's results.
 in turn, which goes first being drawn at random: what disturbs the machine for a while meets both. The shortest window
 of each stands for it, since whatever else runs can only make a window longer. After each block the memory that an arm's
 last timed launch left behind is compared with what was recorded.
+
+On a GPU a unit is classed first, with the original kernel. *Relocatable* is one that gives the same on copies at other
+addresses: those make the ring. Where they do not, or are too large for two of them, each launch of a window is *apart*:
+on memory restored just before, the caches flushed, and timed alone. *Idempotent* is one that gives the same on what it
+left behind: it is launched in place, too, for a warm time beside the cold one, which no claim comes from.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from math import ceil, log
 from statistics import median
 
 from r3bench.devices import Bytes, Device, Kernel, Memory
-from r3bench.errors import CandidateFailure
+from r3bench.errors import CandidateFailure, LaunchError
 from r3bench.model import LaunchConfig, Measurement, ReplayUnit, Status, Target, Verdict
 from r3bench.stats import (
     Budget,
@@ -53,9 +58,13 @@ class Procedure:
 # Ranks candidates inside a search; nothing is claimed from it.
 RANKING = Procedure(windows=5, warm_up_ns=1_000_000.0)
 
-# A GPU restores a ring as fast as it runs on it, by its own clock; its second-level cache holds 50 to 60 MB.
-GPU = Procedure(window_ns=250_000.0, clones=1024, warm_up_ns=150_000_000.0, ring_bytes=1 << 33, cold_bytes=120_000_000)
+# A GPU restores a ring as fast as it runs on it, by its own clock; its second-level cache holds 50 to 60 MB. A window
+# of 500 us takes in so many copies that it matters to 0.2 % only where in memory they lie; one of 250 us, to 1.6 %.
+GPU = Procedure(window_ns=500_000.0, clones=1024, warm_up_ns=150_000_000.0, ring_bytes=1 << 33, cold_bytes=120_000_000)
 GPU_RANKING = replace(GPU, windows=5, warm_up_ns=1_000_000.0)
+
+# Launches of a window that are timed one by one: each takes a restore and a request of its own.
+APART = 16
 
 # A kernel shorter than this on a GPU is mostly the launch.
 LAUNCH_BOUND_NS = 5_000.0
@@ -101,14 +110,20 @@ class ArmFailed(Exception):
 
 
 class Ring:
-    """Clones of one unit's memory on a device, made when they are first needed."""
+    """Clones of one unit's memory on a device, made when they are first needed.
+
+    ``relocatable`` and ``idempotent`` are what :func:`classify` found of the unit; ``apart``: a window's launches are
+    timed one by one, on the first memory.
+    """
 
     def __init__(self, device: Device, unit: ReplayUnit, before: Mapping[str, Bytes]) -> None:
         self.device = device
         self.unit = unit
+        self.relocatable, self.idempotent, self.apart = True, False, False
         self.fitted = 1  # clones of the longest window so far, where the next arm's search for its own may go at once
         self._before = before
         self._memories: list[Memory] = []
+        self._full = False
 
     @property
     def clone_bytes(self) -> int:
@@ -119,10 +134,20 @@ class Ring:
         """Bytes that the clones made so far take on the device."""
         return len(self._memories) * self.clone_bytes
 
+    def most(self, procedure: Procedure) -> int:
+        """How many clones there may be."""
+        most = max(1, min(procedure.clones, procedure.ring_bytes // self.clone_bytes))
+        return min(most, len(self._memories)) if self._full else most
+
     def take(self, count: int) -> Sequence[Memory]:
-        """The first ``count`` clones; what is in them is whatever the last launch left."""
-        while len(self._memories) < count:
-            self._memories.append(self.device.allocate(self.unit, self._before))
+        """The first ``count`` clones, or as many as the device has room for; in them is what the last launch left."""
+        while len(self._memories) < count and not self._full:
+            try:
+                self._memories.append(self.device.allocate(self.unit, self._before))
+            except LaunchError:
+                if not self._memories:
+                    raise
+                self._full = True
         return self._memories[:count]
 
     def release(self) -> None:
@@ -130,29 +155,70 @@ class Ring:
             self.device.release(self._memories.pop())
 
 
-def window(arm: Arm, ring: Ring, clones: int, timeout_s: float) -> float:
-    """Restore ``clones`` memories, launch once on each: nanoseconds per launch. ArmFailed if the arm does."""
-    memories = ring.take(clones)
-    for memory in memories:
+def window(arm: Arm, ring: Ring, launches: int, timeout_s: float) -> float:
+    """Launch once on each of so many restored memories: nanoseconds per launch. ArmFailed if the arm does."""
+    if ring.apart:
+        return sum(_timed(arm, ring, ring.take(1), timeout_s, evict=True) for _ in range(launches)) / launches
+    return _timed(arm, ring, ring.take(launches), timeout_s) / launches
+
+
+def _timed(arm: Arm, ring: Ring, memories: Sequence[Memory], timeout_s: float, *, evict: bool = False) -> float:
+    for memory in dict.fromkeys(memories):
         ring.device.restore(memory)
+    if evict:
+        ring.device.evict()
     try:
-        return ring.device.window(arm.kernel, memories, arm.launch, timeout_s=timeout_s) / clones
+        return ring.device.window(arm.kernel, memories, arm.launch, timeout_s=timeout_s)
     except CandidateFailure as failure:
         raise ArmFailed(arm.name, failure) from failure
 
 
-def confirm(arm: Arm, ring: Ring, clones: int, check: Check) -> None:
+def warm(arm: Arm, ring: Ring, launches: int, check: Check, procedure: Procedure) -> float:
+    """Launch in place, on what the launch before left: nanoseconds per launch of the shortest of some windows."""
+    (memory,) = ring.take(1)
+    shortest = min(_timed(arm, ring, [memory] * launches, procedure.timeout_s) for _ in range(procedure.windows))
+    _confirm(arm, memory, check)
+    return shortest / launches
+
+
+def confirm(arm: Arm, ring: Ring, launches: int, check: Check) -> None:
     """Judge the memory that the last launch of a window left behind; ArmFailed unless it matches."""
-    verdict = check(ring.take(clones)[-1])
+    _confirm(arm, ring.take(1 if ring.apart else launches)[-1], check)
+
+
+def _confirm(arm: Arm, memory: Memory, check: Check) -> None:
+    verdict = check(memory)
     if verdict.status is not Status.MATCH:
         raise ArmFailed(arm.name, verdict)
 
 
+def classify(arm: Arm, ring: Ring, check: Check, procedure: Procedure) -> None:
+    """Find out, with the original kernel, what sort of unit this is; it has matched on the first memory."""
+    first, *others = ring.take(min(3, ring.most(procedure)))
+
+    def gives_the_same(memory: Memory, launches: int) -> bool:
+        ring.device.restore(memory)
+        try:
+            for _ in range(launches):
+                ring.device.launch(arm.kernel, memory, arm.launch, timeout_s=procedure.timeout_s)
+        except CandidateFailure:
+            return False
+        return check(memory).status is Status.MATCH
+
+    ring.relocatable = bool(others) and all(gives_the_same(memory, 1) for memory in others)
+    ring.idempotent = gives_the_same(first, 2)
+
+
 def fit(arms: Sequence[Arm], ring: Ring, procedure: Procedure) -> int:
-    """Warm up, and find how many clones make a window of the fastest arm long enough, or as long as memory allows."""
-    most = max(1, min(procedure.clones, procedure.ring_bytes // ring.clone_bytes))
-    clones, spent = min(most, max(1, ceil(procedure.cold_bytes / ring.clone_bytes))), 0.0
+    """Warm up, and find how many launches make a window of the fastest arm long enough, or as long as memory allows."""
+    cold = max(2, ceil(procedure.cold_bytes / ring.clone_bytes)) if procedure.cold_bytes else 1
+    clones, spent = len(ring.take(min(ring.most(procedure), cold))), 0.0
+    ring.apart = cold > 1 and (clones < 2 or not ring.relocatable)
+    clones = 1 if ring.apart else clones
     while True:
+        if not ring.apart:
+            clones = len(ring.take(clones))
+        most = APART if ring.apart else ring.most(procedure)
         # The least of three: a window that was disturbed must not pass for one that is long enough. Where the number
         # is known already, one will do: restoring many clones is most of what a short kernel's window costs.
         tries = 1 if 1 < clones == ring.fitted else 3
@@ -174,7 +240,7 @@ def rank(arm: Arm, ring: Ring, check: Check, procedure: Procedure = RANKING) -> 
     samples = tuple(window(arm, ring, clones, procedure.timeout_s) for _ in range(procedure.windows))
     confirm(arm, ring, clones, check)
     conditions = {"procedure": "rank", "clones": str(clones), **ring.device.conditions()}
-    conditions |= _launch_bound(ring.device, min(samples))
+    conditions |= _method(ring) | _launch_bound(ring.device, min(samples))
     return Measurement(
         samples_ns=samples, binary=arm.kernel.binary.sha256, conditions=tuple(sorted(conditions.items()))
     )
@@ -184,6 +250,15 @@ def _widened(terms: Terms, device: Device, ns: float) -> Terms:
     """A gate that a short kernel's time on a GPU can carry: between identical functions it may differ by 1.7 %."""
     short = device.target.device != "cpu" and ns < SHORT_NS
     return replace(terms, gate=max(terms.gate, SHORT_GATE)) if short else terms
+
+
+def _method(ring: Ring) -> dict[str, str]:
+    """The conditions that say how a GPU's windows were made."""
+    if ring.device.target.device == "cpu":
+        return {}
+    kinds = [kind for kind, holds in (("relocatable", ring.relocatable), ("idempotent", ring.idempotent)) if holds]
+    launches = "apart, on restored memory with caches flushed" if ring.apart else "on copies, each used once"
+    return {"unit": ", ".join(kinds) or "neither relocatable nor idempotent", "launches": launches}
 
 
 def _launch_bound(device: Device, ns: float) -> dict[str, str]:
@@ -231,24 +306,34 @@ def contest(baseline: Arm, candidate: Arm, ring: Ring, check: Check, terms: Term
     """
     arms = {"A": baseline, "B": candidate}
     clones = fit([baseline, candidate], ring, terms.procedure)
-    before = ring.device.conditions()
+    before = ring.device.conditions() | _method(ring)
     blocks: list[Block] = []
-    throttled = 0
+    said: list[dict[str, str]] = []
     for order in orders(terms.budget.schedule, seed):
         blocks.append(_block(order, arms, ring, clones, check, terms.procedure))
         terms = _widened(terms, ring.device, min(blocks[0].baseline_ns))
-        throttled += "throttle" in before and ring.device.conditions().get("throttle") != "none"
+        said.append(ring.device.conditions())
         if len(blocks) in terms.budget.schedule and decide(_interval(blocks, terms), terms.gate):
             break
     before |= _launch_bound(ring.device, min(min(block.baseline_ns + block.candidate_ns) for block in blocks))
-    if "throttle" in before:
-        before["throttled_blocks"] = f"{throttled} of {len(blocks)}"
+    if ring.idempotent:
+        for name, arm in (("baseline", baseline), ("candidate", candidate)):
+            before[f"warm_{name}_ns"] = f"{warm(arm, ring, clones, check, terms.procedure):.0f}"
     return replace(
         _comparison(blocks, terms),
-        conditions=_conditions(before, {**before, **ring.device.conditions()}, seed, clones),
+        conditions=_conditions(before | _by_block(said), {**before, **said[-1]}, seed, clones),
         baseline_binary=baseline.kernel.binary.sha256,
         candidate_binary=candidate.kernel.binary.sha256,
     )
+
+
+def _by_block(said: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """What a GPU said after each block of its clock, and of what slowed it down."""
+    texts = {name: [each[name] for each in said if name in each] for name in ("clock_mhz", "throttle")}
+    found = {f"{name} by block": ", ".join(values) for name, values in texts.items() if values}
+    if texts["throttle"]:
+        found["throttled_blocks"] = f"{sum(text != 'none' for text in texts['throttle'])} of {len(said)}"
+    return found
 
 
 def _block(order: str, arms: Mapping[str, Arm], ring: Ring, clones: int, check: Check, procedure: Procedure) -> Block:

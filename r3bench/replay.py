@@ -17,7 +17,7 @@ from r3bench import remix, store
 from r3bench.compare import Tolerance, tolerances_for
 from r3bench.devices import Bytes, Device, Memory
 from r3bench.errors import BuildError, CandidateFailure, CaptureError, LaunchError, ReplayTimeout, Unsupported
-from r3bench.measure import Arm, ArmFailed, Procedure, Ring, Terms, contest, procedure_for, rank
+from r3bench.measure import Arm, ArmFailed, Procedure, Ring, Terms, classify, contest, procedure_for, rank
 from r3bench.model import (
     Binary,
     Capture,
@@ -127,6 +127,7 @@ class Placement:
         self.device = device
         self.material = material
         self.ring = Ring(device, material.unit, material.before)
+        self.classed = device.target.device == "cpu"  # where every unit is measured in one way
 
     @property
     def nbytes(self) -> int:
@@ -139,6 +140,12 @@ class Placement:
     def check(self, memory: Memory) -> Verdict:
         """Judge a memory on which a kernel was launched once."""
         return self.device.compare(memory, self.material.expected, self.material.tolerances)
+
+    def classify(self, original: Arm, timeout_s: float) -> None:
+        """Class the unit, once, with the original kernel, which has matched here."""
+        if not self.classed:
+            classify(original, self.ring, self.check, procedure_for(self.device.target, timeout_s=timeout_s))
+            self.classed = True
 
     def verify(self, arm: Arm, timeout_s: float) -> Verdict:
         """Run an arm on restored memory, in each order of threads that the device offers, and judge all of memory."""
@@ -226,6 +233,18 @@ class Trial:
             device.restore(memory)
             launch = remix.launch_for(self.placement.material.unit, self.variant)
             device.launch(kernel, memory, launch, timeout_s=timeout_s, order=order)
+
+    def classify(self, compiler: Builder | None, timeout_s: float) -> None:
+        """Class the unit with the recorded kernel; with this one, which matches, where that cannot be had."""
+        original = self
+        if compiler and not self.placement.classed:
+            recorded = Trial(self.placement, Variant())
+            recorded.verify(
+                build(self.placement.material, Variant(), self.placement.device.target, compiler), timeout_s
+            )
+            original = recorded if recorded.matches else self
+        assert original.arm is not None
+        self.placement.classify(original.arm, timeout_s)
 
     def rank(self, procedure: Procedure) -> None:
         """Time the verified arm for a ranking; a candidate that fails meanwhile loses its match."""
@@ -315,6 +334,7 @@ def evaluate(
     if compiler and trial.verdict.status is Status.FAULT and placement.device.target.device == "cpu":
         trial.explain(build(placement.material, variant, placement.device.target, compiler, checked=True), timeout_s)
     if trial.matches and timing == "rank":
+        trial.classify(compiler, timeout_s)
         with lock():
             trial.rank(procedure_for(placement.device.target, ranking=True, timeout_s=timeout_s))
     return trial.outcome()
@@ -371,6 +391,7 @@ def compete(
     if codes[0] == codes[1] and arms[0].launch == arms[1].launch:
         return identical(terms.gate, codes[0])
     seed = int(content_id(codes, repetition)[:8], 16)
+    placement.classify(arms[0], terms.procedure.timeout_s)
     with lock():
         found = attempt(lambda: contest(arms[0], arms[1], placement.ring, placement.check, terms, seed))
     return refused(terms.gate, found.arm, found.verdict) if isinstance(found, Failure) else found

@@ -92,10 +92,13 @@ class Device(Protocol):
     def window(
         self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 10.0
     ) -> float:
-        """Launch once on each memory in turn, without pause; nanoseconds for all of them together."""
+        """Launch once on each memory in turn, without pause; nanoseconds for all of them together.
+
+        A memory may be given several times: launches on it find what the one before left.
+        """
 
     def evict(self) -> None:
-        """Push the units' data out of the caches, for a cold measurement."""
+        """Push the units' data out of the caches before the next launch, for a cold measurement."""
 
     def conditions(self) -> dict[str, str]:
         """What a reader of a time must know: clock, throttling, load, temperature; by name."""

@@ -1,19 +1,52 @@
-"""What the timing procedure does otherwise on a GPU: colder rings, wider gates for short kernels, throttled blocks."""
+"""What the timing procedure does otherwise on a GPU: classes of units, cold rings, wider gates, throttled blocks."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from replay_case import add, contents, unit
+from replay_case import add, add_wrongly, contents, unit
 
-from r3bench.measure import GPU, GPU_RANKING, Arm, Check, Procedure, Ring, Terms, contest, fit, procedure_for, rank
+from r3bench.errors import LaunchError
+from r3bench.measure import (
+    APART,
+    GPU,
+    GPU_RANKING,
+    Arm,
+    Check,
+    Procedure,
+    Ring,
+    Terms,
+    classify,
+    contest,
+    fit,
+    procedure_for,
+    rank,
+    window,
+)
 from r3bench.model import Target
 from r3bench.stats import Budget, Decision
-from r3bench.testing import FakeDevice, Program, fake_binary
+from r3bench.testing import FakeDevice, FakeLaunch, Program, fake_binary
+from r3bench.testing.fake import GAP
 
 HOPPER = Target(device="cuda", arch="sm_90")
+
+
+def sum_once(run: FakeLaunch) -> None:
+    """x + y, on whatever was added before."""
+    run.array("x", "f8")[:] = contents().before["x"].view("f8") + run.array("y", "f8")
+
+
+def where_recorded(run: FakeLaunch) -> None:
+    """Right at the addresses of a device's first memory only."""
+    (add if run.memory.bases["x"] == GAP else add_wrongly)(run)
+
+
 PROGRAMS = {
+    "once": Program(sum_once, 50_000),
+    "once, too": Program(sum_once, 50_100),
+    "pinned": Program(where_recorded, 50_000),
+    "pinned, slower": Program(where_recorded, 52_000),
     "tiny": Program(add, 2_000),
     "short": Program(add, 8_000),
     "short, slower": Program(add, 8_150),
@@ -24,12 +57,26 @@ QUICK = replace(GPU, warm_up_ns=0.0, cold_bytes=0, windows=3)
 
 
 class Gpu(FakeDevice):
-    """A fake GPU that says which conditions it works under."""
+    """A fake GPU that says which conditions it works under, how often it was flushed, and how many memories it has."""
 
     throttle = "none"
+    room = 1 << 20
+
+    def __init__(self, *what: object, **how: object) -> None:
+        super().__init__(*what, **how)  # type: ignore[arg-type]
+        self.evicted, self.allocated = 0, 0
+
+    def allocate(self, *what):  # type: ignore[no-untyped-def]
+        if self.allocated == self.room:
+            raise LaunchError("out of memory")
+        self.allocated += 1
+        return super().allocate(*what)
+
+    def evict(self) -> None:
+        self.evicted += 1
 
     def conditions(self) -> dict[str, str]:
-        return {**super().conditions(), "throttle": self.throttle}
+        return {**super().conditions(), "throttle": self.throttle, "clock_mhz": "1980"}
 
 
 @pytest.fixture
@@ -87,3 +134,72 @@ def test_blocks_on_a_throttled_gpu_are_counted(device: Gpu) -> None:
     slowed = contest(arm(device, "long"), arm(device, "long", 1), ring, check, terms(0.01), seed=1)
     assert dict(quiet.conditions)["throttled_blocks"] == f"0 of {quiet.blocks}"
     assert dict(slowed.conditions)["throttled_blocks"] == f"{slowed.blocks} of {slowed.blocks}"
+    assert dict(quiet.conditions)["clock_mhz by block"] == ", ".join(["1980"] * quiet.blocks)
+
+
+# -- units by their class -------------------------------------------------------------------------------------------
+
+
+def classed(device: Gpu, name: str) -> tuple[Ring, Check]:
+    ring, check = staged(device)
+    classify(arm(device, name), ring, check, QUICK)
+    return ring, check
+
+
+@pytest.mark.parametrize(
+    ("name", "relocatable", "idempotent"), [("long", True, False), ("once", True, True), ("pinned", False, False)]
+)
+def test_a_unit_is_classed_by_its_kernel(device: Gpu, name: str, relocatable: bool, idempotent: bool) -> None:
+    ring, _ = classed(device, name)
+    assert (ring.relocatable, ring.idempotent) == (relocatable, idempotent)
+
+
+def test_what_is_not_relocatable_is_timed_launch_by_launch(device: Gpu) -> None:
+    ring, check = classed(device, "pinned")
+    cold = replace(QUICK, cold_bytes=1)
+    found = contest(arm(device, "pinned"), arm(device, "pinned, slower"), ring, check, terms(0.01, cold), seed=1)
+    assert found.decision is Decision.SLOWER
+    said = dict(found.conditions)
+    assert said["unit"] == "neither relocatable nor idempotent"
+    assert said["launches"] == "apart, on restored memory with caches flushed"
+    assert device.evicted >= int(said["clones"]) * 2 * 3 * found.blocks
+    assert device.allocated == 3
+
+
+def test_a_unit_too_large_for_two_copies_is_timed_launch_by_launch(device: Gpu) -> None:
+    ring, check = staged(device)
+    large = replace(QUICK, cold_bytes=1, ring_bytes=ring.clone_bytes)
+    assert fit([arm(device, "tiny")], ring, large) == APART
+    assert ring.apart
+    assert rank(arm(device, "long"), ring, check, large).samples_ns == (50_000.0,) * large.windows
+
+
+def test_copies_end_where_memory_does(device: Gpu) -> None:
+    device.room = 5
+    ring, _ = staged(device)
+    assert fit([arm(device, "tiny")], ring, replace(QUICK, cold_bytes=1)) == 5
+    assert not ring.apart
+    device.room, device.allocated = 1, 0
+    ring, _ = staged(device)
+    assert fit([arm(device, "long")], ring, replace(QUICK, cold_bytes=1)) == 11  # 500 us and a tenth more
+    assert ring.apart
+
+
+def test_no_memory_at_all_is_told(device: Gpu) -> None:
+    device.room = 0
+    with pytest.raises(LaunchError):
+        fit([arm(device, "long")], staged(device)[0], QUICK)
+
+
+def test_what_may_run_twice_has_a_warm_time_too(device: Gpu) -> None:
+    ring, check = classed(device, "once")
+    found = dict(contest(arm(device, "once"), arm(device, "once, too"), ring, check, terms(0.01), seed=1).conditions)
+    assert (found["unit"], found["launches"]) == ("relocatable, idempotent", "on copies, each used once")
+    times = [window(arm(device, name), ring, 4, 1.0) for name in ("once", "once, too")]
+    assert [found[f"warm_{side}_ns"] for side in ("baseline", "candidate")] == [f"{ns:.0f}" for ns in times]
+    ring, check = classed(device, "long")
+    assert not any("warm" in key for key, _ in contest(*pair(device), ring, check, terms(0.01), seed=1).conditions)
+
+
+def pair(device: Gpu) -> tuple[Arm, Arm]:
+    return arm(device, "long"), arm(device, "long", 1)

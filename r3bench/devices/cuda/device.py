@@ -90,6 +90,7 @@ class CudaDevice:
         self._memories: dict[CudaMemory, None] = {}
         self._recorded: dict[tuple[Any, ...], Recorded] = {}
         self._unused_kernels: deque[int] = deque()
+        self._evict = False
         self._floor_ns: float | None = None
         self._resources = _Resources()
         self._finalizer = weakref.finalize(self, self._resources.close)
@@ -263,7 +264,7 @@ class CudaDevice:
     def window(
         self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 10.0
     ) -> float:
-        """Nanoseconds by the GPU's events around one graph of all launches."""
+        """Nanoseconds by the GPU's own events within one graph of all launches."""
         held = [self._own(memory) for memory in memories]
         return max(1.0, float(self._run(self._own_kernel(kernel), held, launch, timeout_s, window=True)["ns"]))
 
@@ -285,6 +286,7 @@ class CudaDevice:
             "kernel": kernel.number,
             "memories": [memory.number for memory in memories],
             "restore": self._stale(memories),
+            "evict": self._evict,
             "launch": (launch.grid, launch.block, launch.shared_bytes, launch.cooperative, launch.cluster),
             "window": window,
             "written": memories[0].unit.written,
@@ -295,6 +297,7 @@ class CudaDevice:
             raise ReplayTimeout(f"{symbol} did not end within {timeout_s:g} s and was killed") from None
         for memory in memories:
             memory.stale = False
+        self._evict = False
         return answer
 
     # -- the worker --
@@ -385,12 +388,13 @@ class CudaDevice:
     # -- the rest --
 
     def evict(self) -> None:
-        self._ask(self._worker(), {"op": "evict"}, "flushing the caches")
+        """Takes place on the device just before the next launch, after what is to be restored."""
+        self._evict = True
 
     def conditions(self) -> dict[str, str]:
         """GPU, driver, clocks, throttle reasons, temperature, other processes, launch floor, relocated copies."""
         if self._floor_ns is None:
-            self._floor_ns = float(self._ask(self._worker(), {"op": "floor"}, "measuring the launch floor")["ns"])
+            self._floor_ns = float(self._ask(self._worker(), {"op": "floors"}, "measuring the launch floor")["ns"][0])
         relocated = sum(not memory.as_recorded for memory in self._memories)
         found = {
             "device": self.name,

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -18,7 +19,7 @@ from r3bench.devices.cuda.units import Copy
 
 _INVALID_VALUE = 1
 _GRAPHS = 16
-_FLOOR_LAUNCHES, _FLOOR_GRAPHS = 500, 5
+_FLOOR_LAUNCHES, _FLOOR_TRIES = 500, 9
 _MAX_DYNAMIC = "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"
 _NON_PORTABLE = "CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED"
 _PORTABLE_CLUSTER = 8
@@ -40,7 +41,6 @@ class Loaded:
     parameters: tuple[tuple[int, int], ...]
     variables: dict[str, tuple[int, int] | None] = field(default_factory=dict)
     allowed_shared_bytes: int = 48 << 10
-
     launched: bool = False
 
     @property
@@ -89,13 +89,18 @@ class Shape:
 
 
 class Launches:
-    """The kernels of one device, on one stream."""
+    """The kernels of one device, on one stream.
+
+    A window is a graph that holds its own two events, so its time has nothing in it of how long the host takes to start
+    it. Its first launch comes before the first event: the others then run without pause, one after the other.
+    """
 
     def __init__(self, service: Service) -> None:
         self._service, self._stream = service, service.stream
         self._kernels: dict[int, Loaded] = {}
         self._begin, self._end = call(cuda.cuEventCreate, 0), call(cuda.cuEventCreate, 0)
         self._graphs: dict[Any, Any] = {}
+        self._floors: tuple[float, float] | None = None
 
     # -- kernels --
 
@@ -141,8 +146,9 @@ class Launches:
         call(cuda.cuStreamSynchronize, self._stream)
 
     def window(self, identity: int, copies: Sequence[Copy], key: Any, shape: Shape, written: Sequence[str]) -> float:
-        """Launch once on each copy, in one graph; nanoseconds between an event before and one after.
+        """Launch once on each copy, in one graph; nanoseconds for all of them.
 
+        The first launch counts as the mean of the others; a launch that is alone, less what its being alone costs.
         Variables that the recorded kernel writes are carried between launches within the graph, others around it.
         """
         kernel = self._ready(identity, copies, shape)
@@ -150,24 +156,29 @@ class Launches:
         if (identity, key, shape) not in self._graphs:
             if len(self._graphs) >= _GRAPHS:
                 call(cuda.cuGraphExecDestroy, self._graphs.pop(next(iter(self._graphs))))
-            self._graphs[identity, key, shape] = self._captured(lambda: self._steps(kernel, copies, shape, carried))
+            launches = [partial(self._step, kernel, copy, shape, carried) for copy in copies]
+            self._graphs[identity, key, shape] = self._captured(launches)
         self._move_variables(kernel, copies[0], inward=True)
         elapsed = self._timed(self._graphs[identity, key, shape])
         if not carried:
             self._move_variables(kernel, copies[-1], inward=False)
             call(cuda.cuStreamSynchronize, self._stream)
-        return elapsed
+        if len(copies) == 1:
+            launch, alone = self.floors()
+            return elapsed - (alone - launch)
+        return elapsed * len(copies) / (len(copies) - 1)
 
-    def floor(self) -> float:
-        """Nanoseconds that a launch of an empty kernel takes within a graph: the shortest of some graphs' means."""
+    def floors(self) -> tuple[float, float]:
+        """Nanoseconds that an empty kernel takes among others in a window, and alone: the least of some tries."""
+        if self._floors is None:
+            many, one = (self._shortest([self._service.nothing] * count) for count in (_FLOOR_LAUNCHES, 1))
+            self._floors = many / (_FLOOR_LAUNCHES - 1), one
+        return self._floors
 
-        def steps() -> None:
-            for _ in range(_FLOOR_LAUNCHES):
-                self._service.nothing()
-
-        graph = self._captured(steps)
+    def _shortest(self, launches: Sequence[Callable[[], None]]) -> float:
+        graph = self._captured(launches)
         try:
-            return min(self._timed(graph) for _ in range(_FLOOR_GRAPHS)) / _FLOOR_LAUNCHES
+            return min(self._timed(graph) for _ in range(_FLOOR_TRIES))
         finally:
             call(cuda.cuGraphExecDestroy, graph)
 
@@ -178,20 +189,28 @@ class Launches:
         found = try_call(cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor, function, threads, shape.shared_bytes)
         return int(found or 0)
 
-    def _steps(self, kernel: Loaded, copies: Sequence[Copy], shape: Shape, carried: Sequence[str]) -> None:
-        for copy in copies:
-            self._move(kernel, copy, carried, inward=True)
-            self._launch(kernel, copy, shape)
-            self._move(kernel, copy, carried, inward=False)
+    def _step(self, kernel: Loaded, copy: Copy, shape: Shape, carried: Sequence[str]) -> None:
+        self._move(kernel, copy, carried, inward=True)
+        self._launch(kernel, copy, shape)
+        self._move(kernel, copy, carried, inward=False)
 
-    def _captured(self, steps: Callable[[], None]) -> Any:
+    def _captured(self, launches: Sequence[Callable[[], None]]) -> Any:
+        """A graph of launches, with an event after the first of several and one after the last."""
         with self._capturing() as graphs:
-            steps()
+            for number, launch in enumerate(launches):
+                if number == min(1, len(launches) - 1):
+                    self._record(self._begin)
+                launch()
+            self._record(self._end)
         (graph,) = graphs
         try:
             return call(cuda.cuGraphInstantiate, graph, 0)
         finally:
             call(cuda.cuGraphDestroy, graph)
+
+    def _record(self, event: Any) -> None:
+        """Within a graph, for those outside of it to read."""
+        call(cuda.cuEventRecordWithFlags, event, self._stream, int(cuda.CUevent_record_flags.CU_EVENT_RECORD_EXTERNAL))
 
     @contextmanager
     def _capturing(self) -> Iterator[list[Any]]:
@@ -206,10 +225,8 @@ class Launches:
         graphs.append(call(cuda.cuStreamEndCapture, self._stream))
 
     def _timed(self, graph: Any) -> float:
-        call(cuda.cuEventRecord, self._begin, self._stream)
         call(cuda.cuGraphLaunch, graph, self._stream)
-        call(cuda.cuEventRecord, self._end, self._stream)
-        call(cuda.cuEventSynchronize, self._end)
+        call(cuda.cuStreamSynchronize, self._stream)
         return float(call(cuda.cuEventElapsedTime, self._begin, self._end)) * 1e6
 
     def _ready(self, identity: int, copies: Sequence[Copy], shape: Shape) -> Loaded:

@@ -65,8 +65,7 @@ class Worker:
             "run": self.run,
             "compare": self.compare,
             "download": self.download,
-            "evict": self.evict,
-            "floor": lambda message, fds: {"ns": self.launches.floor()},
+            "floors": lambda message, fds: {"ns": self.launches.floors()},
             "seconds": self.seconds,
         }
 
@@ -151,6 +150,8 @@ class Worker:
         identities, kernel, shape = message["memories"], message["kernel"], Shape.of(message["launch"])
         copies = [self.units.copies[identity] for identity in identities]
         self.space.only(start for copy in copies for start in copy.starts)
+        if message["evict"]:
+            self.evict()
         if message["window"]:
             ns = self.launches.window(kernel, copies, tuple(identities), shape, message["written"])
             return {"ns": ns}
@@ -169,13 +170,12 @@ class Worker:
             self.space.unmap(source)
         return {"copy": copy, **self.units.seconds(message["memory"], message["rules"])}
 
-    def evict(self, message: Message, fds: list[int]) -> Message:
+    def evict(self) -> None:
+        """Fill the caches with something else; what follows on the stream waits for it."""
         nbytes = evict_bytes(self.device)
         if self.evicted is None:
             self.evicted = self.space.map(nbytes, always=True).start
-        call(cuda.cuMemsetD8, self.evicted, 0, nbytes)
-        call(cuda.cuCtxSynchronize)
-        return {}
+        call(cuda.cuMemsetD8Async, self.evicted, 0, nbytes, self.service.stream)
 
 
 def failed(error: CudaError) -> Message:
