@@ -179,6 +179,15 @@ class ReplayServer:
 
         return self._request(capture, unit, (baseline, candidate), run)
 
+    def compiled(self, capture: Capture, variant: Variant, target: Target, unit: int = 0) -> Future[Built]:
+        """Build a variant for any target, this machine's or not; what was built does not run here."""
+
+        def start() -> Future[Built]:
+            material = self._materials.get(key_of(capture, unit), lambda: read_material(capture, unit))
+            return build(material, variant, target, self._compiler)
+
+        return self._prepare_stage.submit(start).result()
+
     @property
     def device(self) -> Device:
         """The device, opened on first use. DeviceUnavailable if it cannot be used here."""

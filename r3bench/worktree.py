@@ -1,9 +1,16 @@
-"""The working tree's own text of a captured kernel: what a test or a search builds, before the text in the store."""
+"""A kernel's texts as a tree has them: what a test or a search builds, before the text in the store.
+
+A tree is a folder (:class:`Folder`, the working tree for one) or a commit (:class:`r3bench.commits.Commit`).
+"""
 
 from __future__ import annotations
 
+import posixpath
 import re
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
 from r3bench.errors import CaptureError
 from r3bench.model import Capture, Variant
@@ -11,45 +18,82 @@ from r3bench.model import Capture, Variant
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 
 
-def collect(root: Path, main: str) -> dict[str, str]:
+class Tree(Protocol):
+    """Files by their paths relative to the top; nothing outside is ever read."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+
+    def read(self, path: str) -> bytes | None:
+        """A file's bytes; None where it is not there. OSError or an R3Error where it cannot be read."""
+
+    def stores(self, below: str) -> tuple[str, ...]:
+        """The captures (``.zarr`` folders and ``.zarr.zip`` files) below a folder, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder as a tree."""
+
+    top: Path
+    name: str = "working tree"
+
+    def read(self, path: str) -> bytes | None:
+        place = (self.top / path).resolve()
+        inside = place.is_file() and place.is_relative_to(self.top.resolve())
+        return place.read_bytes() if inside else None
+
+    def stores(self, below: str) -> tuple[str, ...]:
+        found = [path for pattern in ("*.zarr", "*.zarr.zip") for path in (self.top / below).rglob(pattern)]
+        return tuple(sorted(path.relative_to(self.top).as_posix() for path in found))
+
+
+def collect(tree: Tree, main: str, root: str = ".") -> dict[str, str]:
     """``main`` and every file below ``root`` that it includes in quotes, by path relative to ``root``.
 
     A quoted name is looked up beside the file that includes it, then at the root; what is not there is left to the
-    compiler, which has standard headers and names what it misses. OSError or UnicodeDecodeError if ``main`` cannot be
-    read.
+    compiler, which has standard headers and names what it misses. OSError or UnicodeDecodeError if one cannot be read.
     """
-    texts: dict[str, str] = {}
-    pending = [PurePosixPath(main)]
+    first = tree.read(posixpath.join(root, main))
+    if first is None:
+        raise FileNotFoundError(f"{main} is not there")
+    texts = {posixpath.normpath(main): first.decode()}
+    pending = list(texts)
     while pending:
-        path = pending.pop()
-        if str(path) in texts:
-            continue
-        text = (root / path).read_text(encoding="utf-8")
-        texts[str(path)] = text
-        pending += [found for name in INCLUDE.findall(text) if (found := _locate(root, path, name))]
+        includer = pending.pop()
+        for name in INCLUDE.findall(texts[includer]):
+            found = next(_read(tree, root, includer, name), None)
+            if found is not None and found[0] not in texts:
+                texts[found[0]] = found[1].decode()
+                pending.append(found[0])
     return dict(sorted(texts.items()))
 
 
-def _locate(root: Path, includer: PurePosixPath, name: str) -> PurePosixPath | None:
-    for folder in (includer.parent, PurePosixPath()):
-        place = (root / folder / name).resolve()
-        if place.is_file() and place.is_relative_to(root.resolve()):
-            return PurePosixPath(place.relative_to(root.resolve()).as_posix())
-    return None
+def _read(tree: Tree, root: str, includer: str, name: str) -> Iterator[tuple[str, bytes]]:
+    """Where a quoted name leads, below ``root`` only."""
+    for folder in (posixpath.dirname(includer), ""):
+        path = posixpath.normpath(posixpath.join(folder, name))
+        data = None if path.startswith(("..", "/")) else tree.read(posixpath.join(root, path))
+        if data is not None:
+            yield path, data
 
 
-def variant(capture: Capture, top: Path) -> Variant | None:
-    """The working tree's version of a kernel, below ``top`` (the repository); None where its main file is not there.
+def variant(capture: Capture, tree: Tree) -> Variant | None:
+    """A tree's version of a kernel; None where its main file is not there.
 
     CaptureError names the file where one cannot be read. The variant of an unchanged tree equals the recorded source
     through the default pipeline, not the recorded image.
     """
     source = capture.source
-    if source is None or not (top / source.root / source.main).is_file():
+    if source is None:
         return None
     try:
-        return Variant(files=tuple(collect(top / source.root, source.main).items()))
+        return Variant(files=tuple(collect(tree, source.main, source.root).items()))
+    except FileNotFoundError:
+        return None
     except (OSError, UnicodeDecodeError) as error:
         raise CaptureError(
-            f"{top / source.root / source.main}, or a file it includes, cannot be read as UTF-8 text: {error}"
+            f"{posixpath.join(source.root, source.main)} in {tree.name}, or a file it includes, cannot be read as "
+            f"UTF-8 text: {error}"
         ) from error

@@ -10,13 +10,14 @@ import pytest
 
 from r3bench.plugin.checks import pytest_unconfigure
 from r3bench.plugin.fixtures import pytest_generate_tests, r3_device, r3_replay, replay_unit
+from r3bench.plugin.guards import Guards, check_guard
 from r3bench.plugin.items import (
     pytest_collect_directory,
     pytest_collect_file,
     pytest_collection_finish,
     pytest_collection_modifyitems,
 )
-from r3bench.plugin.options import check_options, pytest_addoption
+from r3bench.plugin.options import check_options, option, pytest_addoption
 from r3bench.plugin.searches import Searches
 from r3bench.plugin.timings import Timings, pytest_runtest_makereport
 
@@ -39,10 +40,14 @@ __all__ = [
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.args[:] = [inside_store(arg) for arg in config.args]
+    config.addinivalue_line("markers", "r3_gate(percent, ns=0): what the guard calls slower for this item")
     check_options(config)
+    check_guard(config)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Timings(), "r3bench-timings")
         config.pluginmanager.register(Searches(), "r3bench-searches")
+        if option(config, "guard"):
+            config.pluginmanager.register(Guards(config), "r3bench-guards")
 
 
 def inside_store(arg: str) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SERVER: pytest.StashKey[ReplayServer] = pytest.StashKey()
 TIMING = pytest.StashKey[dict[str, Any]]()
+GUARDED = pytest.StashKey[dict[str, Any]]()
 
 
 class Finding(Exception):
@@ -51,7 +52,7 @@ def tree_variant(item: CaptureItem) -> Variant:
     from r3bench import worktree
     from r3bench.model import Variant
 
-    found = worktree.variant(item.capture, item.config.rootpath)
+    found = worktree.variant(item.capture, worktree.Folder(item.config.rootpath))
     label = "working tree" if found else "stored source (the working tree does not have the kernel's file)"
     item.user_properties.append(("r3_source", label))
     return found or Variant()

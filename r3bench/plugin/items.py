@@ -14,6 +14,7 @@ import pytest
 
 from r3bench.errors import CaptureError, R3Error
 from r3bench.plugin.checks import Finding, broken, check_correctness, check_timing
+from r3bench.plugin.guards import run_guard
 from r3bench.plugin.options import check_device, check_reports, option
 from r3bench.plugin.searches import run_evolve
 
@@ -54,9 +55,12 @@ class StoreFile(pytest.File):
             capture = store.open_capture(path)
         except CaptureError as error:
             # An item that fails, not a collection error: the other captures still run.
-            for kind in ("correctness", "timing"):  # both, so that no -k passes a damaged store over
+            kinds = ("guard",) if option(self.config, "guard") else ("correctness", "timing")
+            for kind in kinds:  # all that judge, so that no -k passes a damaged store over
                 yield self._item(f"{kind}[capture]", broken(error))
             return
+        if option(self.config, "guard"):
+            yield self._item("guard", run_guard, capture)
         for unit in capture.units:
             yield self._item(f"correctness[{unit.index}]", check_correctness, capture, unit.index)
         for unit in capture.units:
@@ -105,7 +109,9 @@ class CaptureItem(pytest.Item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
-    """Skips what was not asked for, and keeps timings under ``--benchmark-only``."""
+    """Leaves out what was not asked for, and keeps timings under ``--benchmark-only``."""
+    if option(config, "guard"):
+        keep_guards(config, items)
     ours = [item for item in items if isinstance(item, CaptureItem)]
     before = {item: list(item.own_markers) for item in ours if item.kind == "timing"}
     yield
@@ -119,6 +125,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="timings are skipped with --benchmark-skip"))
 
 
+def keep_guards(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The guard alone judges captures: it checks what the other items check, and times only where code differs."""
+    others = [item for item in items if isinstance(item, CaptureItem) and item.kind != "guard"]
+    items[:] = [item for item in items if item not in set(others)]
+    config.hook.pytest_deselected(items=others)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """What would fail every item is said once, before any runs; an xdist worker leaves it to its items."""
     config = session.config
@@ -128,5 +141,5 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if config.getoption("collectonly") or hasattr(config, "workerinput") or not kinds:
         return
     check_device(config)
-    if "evolve" in kinds:
+    if kinds & {"evolve", "guard"}:
         check_reports(config)

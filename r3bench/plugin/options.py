@@ -9,7 +9,10 @@ import pytest
 OPTIONS = (
     # name, default, metavar, help; each is also the ini key r3_<name>
     ("device", "auto", "NAME", "device to replay on: auto, cuda or cpu"),
-    ("gate", "", "PERCENT", "fail timing[...] when the working tree is slower than recorded by more than this"),
+    ("gate", "", "PERCENT", "fail timing[...] and guard when a kernel is slower by more than this"),
+    ("guard", "", "BASE", "compare each kernel with BASE, a commit or a folder: the item guard"),
+    ("gate_ns", "50", "NS", "guard: and slower by more than so many nanoseconds a launch"),
+    ("fail_on", "slower,wrong", "LIST", "guard: the answers that fail an item"),
     ("trials", "10", "N", "tuning trials for each source candidate of --r3-evolve"),
     ("seconds", "20", "S", "time for the search of one kernel, before promotion"),
     ("seed", "0", "N", "seed of the search and of the order of timings"),
@@ -20,6 +23,7 @@ OPTIONS = (
 # What a number may be: whole or not, from, to.
 NUMBERS: dict[str, tuple[type[int] | type[float], float, float]] = {
     "gate": (float, 0.1, 1000),
+    "gate_ns": (float, 0, 1e12),
     "trials": (int, 1, 100_000),
     "seconds": (float, 1, 1_000_000),
     "seed": (int, 0, 2**32 - 1),
@@ -36,13 +40,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--r3-evolve", action="store_true", default=None, help="search for faster kernels; writes reports")
     parser.addini("r3_evolve", "twin of --r3-evolve", type="bool", default=False)
     for name, default, metavar, text in OPTIONS:
-        group.addoption(f"--r3-{name}", metavar=metavar, default=None, help=f"{text} (default: {default or 'off'})")
+        group.addoption(flag(name), metavar=metavar, default=None, help=f"{text} (default: {default or 'off'})")
         parser.addini(f"r3_{name}", f"twin of --r3-{name}", default=default)
+    parser.addini("r3_gates", "gates of single kernels: lines such as 'app/halo_* = 10% 500ns'", "linelist", default=[])
     parser.addini("r3_captures", "folders whose units the fixture replay_unit runs over", type="args", default=[])
 
 
+def flag(name: str) -> str:
+    """An option as it is written on the command line."""
+    return f"--r3-{name.replace('_', '-')}"
+
+
 def option(config: pytest.Config, name: str) -> Any:
-    """The option --r3-NAME, or its ini twin where it is not given."""
+    """The option of this name, or its ini twin where it is not given."""
     value = config.getoption(f"r3_{name}")
     return config.getini(f"r3_{name}") if value is None else value
 
@@ -57,7 +67,7 @@ def number(config: pytest.Config, name: str) -> float:
         value = None
     if value is None or not least <= value <= most:
         what = "a whole number" if kind is int else "a number"
-        raise pytest.UsageError(f"--r3-{name} takes {what} from {least:g} to {most:g}, not {given!r}")
+        raise pytest.UsageError(f"{flag(name)} takes {what} from {least:g} to {most:g}, not {given!r}")
     return value
 
 

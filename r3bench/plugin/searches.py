@@ -25,7 +25,7 @@ def run_evolve(item: CaptureItem) -> None:
     from r3bench.evolve import evolve
     from r3bench.ledger import Ledger
 
-    top = item.config.rootpath
+    tree = worktree.Folder(item.config.rootpath)
     siblings = [store.open_capture(path) for path in store.find([Path(item.capture.path).parent])]
     path = ledger_path(item)
     try:
@@ -36,7 +36,7 @@ def run_evolve(item: CaptureItem) -> None:
                 settings(item),
                 ledger,
                 progress_line(item.config),
-                working=lambda capture: worktree.variant(capture, top),
+                working=lambda capture: worktree.variant(capture, tree),
                 neighbours=siblings,
             )
     finally:

@@ -13,14 +13,15 @@ from typing import Any
 
 import pytest
 
-from r3bench.plugin.checks import TIMING
+from r3bench.plugin.checks import GUARDED, TIMING
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     report = yield
-    if call.when == "call" and TIMING in item.stash:
-        report.r3_timing = item.stash[TIMING]  # plain values: they travel from xdist's workers
+    for name, key in (("r3_timing", TIMING), ("r3_guard", GUARDED)):
+        if call.when == "call" and key in item.stash:
+            setattr(report, name, item.stash[key])  # plain values: they travel from xdist's workers
     return report
 
 

@@ -144,7 +144,7 @@ class Session:
         As long as their texts stay the same it is the same module, whose variables keep their values.
         """
         try:
-            texts = worktree.collect(self._folder, main)
+            texts = worktree.collect(worktree.Folder(self._folder), main)
         except (OSError, UnicodeDecodeError) as error:
             raise RecordError(
                 f"{self._folder / main} cannot be read as UTF-8 text ({error}): check the path"

@@ -41,7 +41,7 @@ def write_application(application: str, kernels: Sequence[KernelResult], folder:
     for name, text in files.items():
         path = place / name
         if text:
-            _replace(path, text)
+            write_text(path, text)
             written.append(path)
         else:
             path.unlink(missing_ok=True)
@@ -65,7 +65,8 @@ def _configuration(result: KernelResult) -> str:
     return json.dumps({**about, **json.loads(result.configuration)}, indent=1) + "\n"
 
 
-def _replace(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
+    """Write a file under a temporary name and rename it."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with open(handle, "wb") as file:

@@ -32,7 +32,8 @@ def searched(capture: Capture, folder: Path, seed: int) -> KernelResult:
         Ledger.open(folder / f"{capture.name}.jsonl") as ledger,
     ):
         settings = Settings(kernels=2, seed=seed)
-        (result,) = evolve([capture], server, settings, ledger, working=lambda c: worktree.variant(c, folder))
+        tree = worktree.Folder(folder)
+        (result,) = evolve([capture], server, settings, ledger, working=lambda c: worktree.variant(c, tree))
     return result
 
 

@@ -1,0 +1,232 @@
+"""Base against head: is a kernel still right, and as fast as it was?
+
+Both sides' sources are built by the same compiler and replayed from the same capture: every unit is checked, and where
+the machine code differs both are timed in one job, in blocks of random order, on the first unit. No stored time is
+needed, so another machine, driver or clock than yesterday's changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from r3bench import syntax, worktree
+from r3bench.errors import BuildError, CandidateFailure
+from r3bench.guard.rulings import Gate, Ruling, rule
+from r3bench.model import Capture, Outcome, Status, Target, Variant, facts_of
+from r3bench.server import ReplayServer
+from r3bench.stats import Comparison
+from r3bench.toolchain import Built
+from r3bench.worktree import Folder, Tree
+
+_ARCH = "sm_90"  # what code is compared for where a capture names no GPU
+
+__all__ = ["Gate", "Guarded", "Ruling", "Terms", "deleted_stores", "judge", "relative_store"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarded:
+    """The guard's answer for one kernel; ``detail`` is one sentence, ``notes`` are what else to know.
+
+    ``comparison`` is the contest of head (candidate) against base (baseline), None where nothing was timed. ``static``
+    counts each side's code for a GPU, empty where it was not compared.
+    """
+
+    kernel: str
+    ruling: Ruling
+    detail: str
+    gate: Gate
+    comparison: Comparison | None = None
+    notes: tuple[str, ...] = ()
+    static: tuple[tuple[str, dict[str, Any]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What all kernels of a session share: the two trees, the server, and how many kernels share the error budget."""
+
+    base: Tree
+    head: Folder
+    server: ReplayServer
+    kernels: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One tree's version of a kernel: None where the tree has none. ``parameters`` as written; None if unreadable."""
+
+    name: str
+    variant: Variant | None
+    parameters: tuple[str, ...] | None = None
+
+
+def judge(capture: Capture, gate: Gate, terms: Terms) -> Guarded:
+    """The ruling on one kernel. CaptureError, GuardError and DeviceUnavailable are raised."""
+    base, head = (side_of(capture, tree) for tree in (terms.base, terms.head))
+    ruling, detail, comparison = _ruled(capture, base, head, gate, terms)
+    both = comparison is not None or ruling is Ruling.INVALID
+    static = _static(capture, base, head, terms) if both else {}
+    return Guarded(
+        kernel=capture.name,
+        ruling=ruling,
+        detail=detail,
+        gate=gate,
+        comparison=comparison,
+        notes=tuple(_notes(capture, terms, static)),
+        static=tuple(static.items()),
+    )
+
+
+Ruled = tuple[Ruling, str, Comparison | None]
+
+
+def _ruled(capture: Capture, base: Side, head: Side, gate: Gate, terms: Terms) -> Ruled:
+    if head.variant is None:
+        gone = Ruling.DELETED if base.variant is not None else Ruling.INVALID
+        also = "" if gone is Ruling.DELETED else f", nor does {base.name}"
+        return gone, f"{head.name} does not define it{also}: delete its capture, or restore the kernel", None
+    outcomes = _replayed(capture, head.variant, terms.server)
+    failed = _first_failed(outcomes)
+    if _other_parameters(base, head):
+        return Ruling.CHANGED, _changed_parameters(base, head, failed), None
+    if failed is not None:
+        ruling = Ruling.INVALID if failed.verdict.status in (Status.UNSUPPORTED, Status.VACUOUS) else Ruling.WRONG
+        return ruling, in_words(failed), None
+    if base.variant is None:
+        return Ruling.NEW, f"{base.name} does not define it; all {len(outcomes)} units match", None
+    if base.variant == head.variant:
+        return Ruling.IDENTICAL, "the same source", None
+    return _contested(capture, base, head, gate, terms)
+
+
+def _contested(capture: Capture, base: Side, head: Side, gate: Gate, terms: Terms) -> Ruled:
+    """Two sides that differ in their text, of which head is right."""
+    assert base.variant is not None
+    assert head.variant is not None
+    failed = _first_failed(_replayed(capture, base.variant, terms.server))
+    if failed is not None:
+        return Ruling.CHANGED, f"{base.name} does not give the recorded result, head does: {in_words(failed)}", None
+    compared = terms.server.compare(capture, 0, base.variant, head.variant, gate.relative, terms.kernels).result()
+    return *rule(compared, gate), compared
+
+
+# -- what the two sides are -----------------------------------------------------------------------------------------
+
+
+def side_of(capture: Capture, tree: Tree) -> Side:
+    """A tree's version of a kernel; absent where no file of it so much as names the kernel."""
+    found = worktree.variant(capture, tree)
+    name = syntax.plain_name(capture.demangled)
+    texts = dict(found.files or ()) if found is not None else {}
+    if not any(re.search(rf"\b{re.escape(name)}\b", text) for text in texts.values()):
+        return Side(tree.name, None)
+    return Side(tree.name, found, _parameters(texts, name))
+
+
+def _parameters(texts: Mapping[str, str], name: str) -> tuple[str, ...] | None:
+    """The types of a kernel's parameters, without what does not change how it is called."""
+    for path, text in texts.items():
+        try:
+            kernel = syntax.find_kernel(text, name, file=path)
+        except BuildError:
+            continue
+        return tuple(f"{p.type}{'*' * p.pointer}{'&' * p.reference}" for p in kernel.parameters)
+    return None
+
+
+def _other_parameters(base: Side, head: Side) -> bool:
+    return None not in (base.parameters, head.parameters) and base.parameters != head.parameters
+
+
+def _changed_parameters(base: Side, head: Side, failed: Outcome | None) -> str:
+    before, after = (", ".join(side.parameters or ()) for side in (base, head))
+    what = f"its parameters were ({before}) and are ({after})"
+    if failed is None:
+        return f"{what}; head gives the recorded result, the base cannot run on this capture"
+    return f"{what}: record it again"
+
+
+def _replayed(capture: Capture, variant: Variant, server: ReplayServer) -> list[Outcome]:
+    """Outcomes on every unit; nothing is timed."""
+    pending: list[Future[Outcome]] = [
+        server.submit(capture, variant, unit.index, timing="none") for unit in capture.units
+    ]
+    return [future.result() for future in pending]
+
+
+def _first_failed(outcomes: Sequence[Outcome]) -> Outcome | None:
+    return next((outcome for outcome in outcomes if outcome.verdict.status is not Status.MATCH), None)
+
+
+def in_words(outcome: Outcome) -> str:
+    """An outcome that is no match in one line."""
+    return f"unit {outcome.unit}: {outcome.verdict.status.value}: {outcome.verdict.detail}"
+
+
+# -- what else to know ----------------------------------------------------------------------------------------------
+
+_COUNTS = ("registers", "spills", "shared_bytes", "ptx_instructions")
+
+
+def _static(capture: Capture, base: Side, head: Side, terms: Terms) -> dict[str, dict[str, Any]]:
+    """Counts of both sides' code for a GPU, whether or not one is here; empty where there is only one side."""
+    if base.variant is None or head.variant is None:
+        return {}
+    arch = dict(capture.recorded_on).get("arch", "")
+    target = Target(device="cuda", arch=arch if arch.startswith("sm_") else _ARCH)
+    if terms.server.target.device == "cuda":
+        target = terms.server.target
+    builds = {
+        name: terms.server.compiled(capture, variant, target)
+        for name, variant in (("base", base.variant), ("head", head.variant))
+    }
+    return {name: _counts(build) for name, build in builds.items()}
+
+
+def _counts(build: Future[Built]) -> dict[str, Any]:
+    """Registers and spills where ptxas is here, shared memory, instructions of PTX, and of the optimized IR by kind."""
+    try:
+        facts = facts_of(build.result().binary.facts)
+    except CandidateFailure as failure:
+        return {"failed": str(failure)}
+    if "spill_store_bytes" in facts:
+        facts["spills"] = facts["spill_store_bytes"] + facts["spill_load_bytes"]
+    mix = {name.removeprefix("op_"): count for name, count in facts.items() if name.startswith("op_")}
+    return {**{name: facts[name] for name in _COUNTS if name in facts}, "instructions": mix}
+
+
+def _notes(capture: Capture, terms: Terms, static: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    if _capture_changed(capture, terms):
+        yield f"its capture is not that of {terms.base.name}: both sides were judged by the new one"
+    for side, counts in static.items():
+        if "failed" in counts:
+            yield f"no code for a GPU from {side}: {counts['failed']}"
+            return
+    for name in _COUNTS if static else ():
+        before, after = static["base"].get(name), static["head"].get(name)
+        if before != after:
+            yield f"code for a GPU: {name.replace('_', ' ')} {before} -> {after}"
+
+
+def _capture_changed(capture: Capture, terms: Terms) -> bool:
+    """Whether the base has the same store with other contents: equal contents are equal bytes of its root document."""
+    name = relative_store(capture, terms.head)
+    root = name if name.endswith(".zip") else f"{name}/zarr.json"
+    before = terms.base.read(root)
+    return before is not None and before != terms.head.read(root)
+
+
+def relative_store(capture: Capture, head: Folder) -> str:
+    """A capture's path in its tree, or as it is where it lies elsewhere."""
+    path, top = Path(capture.path).resolve(), head.top.resolve()
+    return path.relative_to(top).as_posix() if path.is_relative_to(top) else str(path)
+
+
+def deleted_stores(base: Tree, head: Tree, below: Sequence[str]) -> list[str]:
+    """Captures of the base below some folders that head no longer has."""
+    there = {name for folder in below for name in base.stores(folder)}
+    return sorted(there - {name for folder in below for name in head.stores(folder)})

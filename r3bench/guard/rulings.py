@@ -1,0 +1,108 @@
+"""From a contest of head against base to a ruling. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from math import log
+
+from r3bench.stats import Comparison, Decision, Interval, decide
+
+
+class Ruling(Enum):
+    """What the guard says of one kernel. SLOWER and WRONG fail, if nothing else is asked for."""
+
+    IDENTICAL = "identical"  # same machine code: nothing was timed
+    SAME = "same"
+    FASTER = "faster"
+    SLOWER = "slower"
+    UNCLEAR = "unclear"  # the machine is too noisy to tell, or a fresh process did not confirm it
+    INVALID = "invalid"  # no answer: throttled, another process on the GPU, nothing that this device can replay
+    WRONG = "wrong"  # head does not build, or does not leave the recorded memory behind
+    NEW = "new"  # the base has no such kernel; head is right
+    DELETED = "deleted"  # head has no such kernel any more
+    CHANGED = "changed"  # other parameters or another capture: the base cannot be compared
+
+
+UNMEASURED = frozenset({Ruling.INVALID, Ruling.DELETED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """What counts as slower: more than this fraction, and more than so many nanoseconds a launch."""
+
+    relative: float = 0.05
+    absolute_ns: float = 0.0
+
+
+_RULINGS = {
+    Decision.IDENTICAL: Ruling.IDENTICAL,
+    Decision.FASTER: Ruling.FASTER,
+    Decision.SAME: Ruling.SAME,
+    Decision.SLOWER: Ruling.SLOWER,
+    Decision.UNCLEAR: Ruling.UNCLEAR,
+    Decision.UNSTABLE: Ruling.UNCLEAR,
+}
+
+
+def rule(compared: Comparison, gate: Gate) -> tuple[Ruling, str]:
+    """A ruling and a sentence on a contest of head against base."""
+    if compared.decision is Decision.REFUSED:
+        ruling = Ruling.WRONG if compared.refused == "candidate" else Ruling.CHANGED
+        side = "head" if compared.refused == "candidate" else "the base"
+        return ruling, f"{side} failed while it was timed: {compared.verdict.status.value}: {compared.verdict.detail}"
+    if compared.decision is Decision.IDENTICAL:
+        return Ruling.IDENTICAL, "the same machine code, nothing was timed"
+    disturbed = _disturbed(dict(compared.conditions))
+    if disturbed:
+        return Ruling.INVALID, disturbed
+    ruling = _RULINGS[compared.decision]
+    if ruling in (Ruling.SLOWER, Ruling.FASTER):
+        ruling = _by_absolute(compared, gate, ruling)
+    return ruling, _sentence(compared, gate, ruling)
+
+
+def _disturbed(conditions: Mapping[str, str]) -> str:
+    """Why a GPU's times of this job say nothing; empty where nothing disturbed them."""
+    throttled = conditions.get("throttled_blocks", "0")
+    if not throttled.startswith("0"):
+        return f"the GPU was throttled ({conditions.get('throttle', 'unknown reason')}) in {throttled} blocks"
+    others = max(int(conditions.get(name, "0")) for name in ("other_processes", "other_processes afterwards"))
+    return f"{others} other processes used the GPU" if others else ""
+
+
+def _by_absolute(compared: Comparison, gate: Gate, ruling: Ruling) -> Ruling:
+    """The ruling by the larger gate where the absolute part is the larger one; that can only take claims away."""
+    assert compared.low is not None
+    assert compared.high is not None
+    assert compared.baseline_ns is not None
+    wider = gate.absolute_ns / compared.baseline_ns
+    if wider <= compared.gate:
+        return ruling
+    interval = Interval(estimate=0.0, low=-log(compared.high), high=-log(compared.low), confidence=compared.confidence)
+    return _RULINGS[decide(interval, wider) or Decision.UNCLEAR]
+
+
+def _sentence(compared: Comparison, gate: Gate, ruling: Ruling) -> str:
+    times = f"{ratio(compared)}, from {compared.blocks} blocks"
+    if compared.decision is Decision.UNSTABLE:
+        return f"a second contest in a fresh process did not confirm it: {times}"
+    if ruling is Ruling.UNCLEAR and compared.smallest_effect > compared.gate:
+        seen = f"effects below {compared.smallest_effect:.1%} cannot be seen"
+        return f"the machine is too noisy to tell ({seen}, the gate is {compared.gate:.1%}): {times}"
+    if ruling is Ruling.UNCLEAR:
+        return f"the interval crosses the gate of {compared.gate:.1%}: {times}"
+    if ruling.value != compared.decision.value:
+        return f"{times}: not more than {gate.absolute_ns:g} ns a launch"
+    return times
+
+
+def ratio(compared: Comparison) -> str:
+    """The ratio of times as people say it, never below 1."""
+    assert compared.speedup is not None
+    assert compared.low is not None
+    assert compared.high is not None
+    if compared.speedup >= 1:
+        return f"{compared.speedup:.3f}x faster ({compared.low:.3f} to {compared.high:.3f})"
+    return f"{1 / compared.speedup:.3f}x slower ({1 / compared.high:.3f} to {1 / compared.low:.3f})"

@@ -1,0 +1,192 @@
+"""``--r3-guard BASE``: one item per kernel, base against head; the run's document, and its exit status."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Generator, Iterable, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from r3bench.errors import GuardError
+from r3bench.plugin.checks import GUARDED, Finding, count, server_of
+from r3bench.plugin.options import DEFAULT_GATES, gate, number, option
+
+if TYPE_CHECKING:
+    from r3bench.guard import Gate
+    from r3bench.guard.documents import About
+    from r3bench.plugin.items import CaptureItem
+    from r3bench.worktree import Tree
+
+BASE: pytest.StashKey[Tree] = pytest.StashKey()
+
+_GATE = re.compile(r"(\S+)\s*=\s*([\d.]+)\s*%(?:\s+([\d.]+)\s*ns)?")
+
+
+def check_guard(config: pytest.Config) -> None:
+    """Open the base; UsageError where it cannot be read, or where a gate or an answer does not exist."""
+    if not option(config, "guard"):
+        return
+    from r3bench.commits import open_tree
+    from r3bench.guard import Ruling
+
+    for line in config.getini("r3_gates"):
+        if not _GATE.fullmatch(line.strip()):
+            raise pytest.UsageError(f"r3_gates: {line!r} is no line such as 'app/halo_* = 10% 500ns'")
+    known = [ruling.value for ruling in Ruling]
+    for name in fail_on(config):
+        if name not in known:
+            raise pytest.UsageError(f"--r3-fail-on takes {', '.join(known)}, not {name!r}")
+    try:
+        config.stash[BASE] = open_tree(str(option(config, "guard")), config.rootpath)
+    except GuardError as error:
+        raise pytest.UsageError(f"--r3-guard: {error}") from None
+
+
+def fail_on(config: pytest.Config) -> tuple[str, ...]:
+    return tuple(name.strip() for name in str(option(config, "fail_on")).split(",") if name.strip())
+
+
+def run_guard(item: CaptureItem) -> None:
+    """The item's kernel in the working tree against the base; fails for an answer that was asked to fail."""
+    from r3bench.guard import Terms, judge, relative_store
+    from r3bench.guard.documents import fails, row
+    from r3bench.worktree import Folder
+
+    config, server = item.config, server_of(item.config)
+    head = Folder(config.rootpath)
+    terms = Terms(config.stash[BASE], head, server, max(1, count(item.session, "guard")))
+    found = judge(item.capture, gate_of(item), terms)
+    kind = server.target.device
+    failing = fails(found.ruling, fail_on(config), kind, asked(config, kind))
+    conditions = dict(found.comparison.conditions) if found.comparison else server.device.conditions()
+    item.stash[GUARDED] = {
+        "row": row(found, relative_store(item.capture, head), failing),
+        "device": {"device": server.device.name, "target": server.target.arch, "conditions": conditions},
+        "asked": asked(config, kind),
+    }
+    item.user_properties.append(("r3_verdict", found.ruling.value))
+    if failing:
+        raise Finding(f"{found.kernel}: {found.ruling.value}: {found.detail}")
+
+
+def asked(config: pytest.Config, kind: str) -> bool:
+    """Whether a device was asked for by name."""
+    return str(option(config, "device")) == kind
+
+
+def gate_of(item: CaptureItem) -> Gate:
+    """What is slower for a kernel: by a marker of its item, a line of the ini key r3_gates, or for all kernels."""
+    from r3bench.guard import Gate
+
+    marker = item.get_closest_marker("r3_gate")
+    if marker is not None:
+        return in_percent(*marker.args, **marker.kwargs)
+    for line in item.config.getini("r3_gates"):
+        found = _GATE.fullmatch(line.strip())
+        if found and fnmatchcase(item.capture.name, found[1]):
+            return in_percent(float(found[2]), float(found[3] or 0))
+    default = DEFAULT_GATES[server_of(item.config).target.device]
+    return Gate(relative=gate(item.config) or default, absolute_ns=number(item.config, "gate_ns"))
+
+
+def in_percent(percent: float, ns: float = 0.0) -> Gate:
+    from r3bench.guard import Gate
+
+    return Gate(relative=percent / 100, absolute_ns=ns)
+
+
+class Guards:
+    """The answers of this session on the process that the user sees: its document, exit status and summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.began = monotonic()
+        self.found: dict[str, dict[str, Any]] = {}
+        self.errors: dict[str, str] = {}
+        self.document: dict[str, Any] = {}
+        self.deleted: tuple[str, ...] = ()
+
+    def pytest_collection_finish(self) -> None:
+        from r3bench.guard import deleted_stores
+        from r3bench.worktree import Folder
+
+        top = self.config.rootpath
+        folders = guarded_folders(self.config.args, top)
+        self.deleted = tuple(deleted_stores(self.config.stash[BASE], Folder(top), folders))
+
+    @property
+    def folder(self) -> Path:
+        return self.config.rootpath / str(option(self.config, "reports")) / "guard"
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """What was answered last counts, as after a rerun; the document is written anew each time."""
+        if not re.search(r"::guard(\[capture\])?$", report.nodeid):
+            return
+        answer = getattr(report, "r3_guard", None)
+        if answer is not None:
+            self.found[report.nodeid] = answer
+            self.errors.pop(report.nodeid, None)
+        elif report.failed:
+            self.errors[report.nodeid] = report.longreprtext
+        self.write()
+
+    def write(self) -> None:
+        from r3bench.guard.documents import document
+        from r3bench.report.files import write_text
+
+        answers = list(self.found.values())
+        device = answers[-1]["device"] if answers else {"device": "", "target": "", "conditions": {}}
+        about = self.about(any(answer["asked"] for answer in answers))
+        self.document = document([answer["row"] for answer in answers], device, about)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_text(self.folder / "report.json", json.dumps(self.document, indent=1, allow_nan=False) + "\n")
+
+    def about(self, asked: bool) -> About:
+        from r3bench.commits import Commit, current
+        from r3bench.guard.documents import About
+
+        base = self.config.stash[BASE]
+        return About(
+            base=(base.name, base.sha if isinstance(base, Commit) else None),
+            head=("working tree", current(self.config.rootpath)),
+            fail_on=fail_on(self.config),
+            asked=asked,
+            reproduce=shlex.join(("pytest", *self.config.invocation_params.args)),
+            seconds=monotonic() - self.began,
+            errors=tuple(self.errors.values()),
+            deleted=self.deleted,
+        )
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None, None, None]:
+        """Statuses of its own for a regression, a wrong result, and for not having been able to tell."""
+        from r3bench.guard.documents import exit_status
+
+        yield
+        ended = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+        if exitstatus in ended and not self.config.getoption("collectonly"):
+            self.write()
+            session.exitstatus = exit_status(self.document) or exitstatus
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if not self.document:
+            return
+        terminalreporter.section("r3bench: guard")
+        for row in self.document["guard"]["kernels"]:
+            terminalreporter.line(f"{row['verdict']:9}  {row['kernel']}: {row['detail']}")
+            for note in row["notes"]:
+                terminalreporter.line(f"{'':9}  {note}")
+        terminalreporter.line(self.document["guard"]["sentence"])
+
+
+def guarded_folders(given: Iterable[str], top: Path) -> Sequence[str]:
+    """The folders among pytest's arguments, relative to ``top``."""
+    places = [Path(arg.partition("::")[0]).resolve() for arg in given]
+    return [place.relative_to(top).as_posix() for place in places if place.is_dir() and place.is_relative_to(top)]

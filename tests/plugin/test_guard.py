@@ -1,0 +1,141 @@
+"""``--r3-guard``: base against head, one item per kernel, its exit statuses and its document."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCALE = "data[i] = factor * data[i]"
+# The same result, in a time that no noise hides.
+SLOW = "for (volatile int k = 0; k < 300; k = k + 1) {} data[i] = factor * data[i]"
+
+
+def git(*arguments: str, folder: Path | str = ".") -> str:
+    command = ["git", "-C", str(folder), "-c", "user.email=a@b.c", "-c", "user.name=a", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def repository(project: pytest.Pytester) -> pytest.Pytester:
+    """The project as a git repository with one commit."""
+    git("init", "-q", "-b", "main")
+    git("add", "-A")
+    git("commit", "-q", "-m", "base")
+    return project
+
+
+def edit(source: Path, old: str, new: str) -> None:
+    text = source.read_text()
+    assert old in text
+    source.write_text(text.replace(old + ";", f"{{ {new}; }}").replace(old, new))
+
+
+def guard(project: pytest.Pytester, *arguments: str, base: str = "main") -> pytest.RunResult:
+    return project.runpytest("captures", f"--r3-guard={base}", *arguments)
+
+
+def document(project: pytest.Pytester) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((project.path / "reports/guard/report.json").read_text())
+    return found
+
+
+def verdicts(project: pytest.Pytester) -> dict[str, str]:
+    return {row["kernel"]: row["verdict"] for row in document(project)["guard"]["kernels"]}
+
+
+# -- answers --------------------------------------------------------------------------------------------------------
+
+
+def test_an_unchanged_tree_is_identical_and_nothing_is_timed(repository: pytest.Pytester) -> None:
+    result = guard(repository, "-v")
+    result.assert_outcomes(passed=2, deselected=10)
+    assert result.ret == 0
+    assert verdicts(repository) == {"app/scale": "identical", "app/difference": "identical"}
+    about = document(repository)["guard"]
+    assert about["verdict"] == "pass"
+    assert about["base"] == {"name": "main", "commit": git("rev-parse", "main")}
+    assert all(row["comparison"] is None for row in about["kernels"])
+
+
+def test_slower_fails_its_item_with_a_status_of_its_own(repository: pytest.Pytester, source: Path) -> None:
+    edit(source, SCALE, SLOW)
+    result = guard(repository, "--junitxml=out.xml")
+    result.assert_outcomes(passed=1, failed=1, deselected=10)
+    assert result.ret == 10
+    result.stdout.re_match_lines([r"app/scale: slower: .*x slower \(.*, from \d+ blocks.*"])
+    row = document(repository)["guard"]["kernels"][0]
+    assert (row["kernel"], row["verdict"], row["fails"]) == ("app/scale", "slower", True)
+    assert row["comparison"]["decision"] == "slower"
+    assert row["comparison"]["repeat"]["decision"] == "slower"  # in a fresh process
+    assert row["static"]["head"]["ptx_instructions"] > row["static"]["base"]["ptx_instructions"]
+    assert 'name="r3_verdict" value="slower"' in (repository.path / "out.xml").read_text()
+    again = guard(repository, "--lf")
+    again.assert_outcomes(failed=1, deselected=5)
+
+
+def test_a_deleted_kernel_and_a_deleted_capture_are_told(repository: pytest.Pytester, source: Path) -> None:
+    source.unlink()
+    shutil.rmtree(repository.path / "captures/app/difference.zarr")
+    result = guard(repository)
+    assert verdicts(repository) == {"app/scale": "deleted", "app/difference": "deleted"}
+    assert result.ret == 3  # nothing was measured
+    result.stdout.fnmatch_lines(["*nothing was measured: 2 deleted*"])
+
+
+# -- bases ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_commit_is_a_usage_error(repository: pytest.Pytester) -> None:
+    result = guard(repository, base="nowhere")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--r3-guard: there is no folder 'nowhere', and git knows no commit of this name*"])
+
+
+# -- gates, choices, failures ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        ("--r3-fail-on=bad", "*--r3-fail-on takes identical, same*not 'bad'*"),
+        ("--r3-gate-ns=-1", "*--r3-gate-ns takes*"),
+    ],
+)
+def test_what_no_guard_could_use_is_a_usage_error(repository: pytest.Pytester, option: str, sentence: str) -> None:
+    result = guard(repository, option)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([sentence])
+
+
+def test_a_gate_that_is_none_is_a_usage_error(repository: pytest.Pytester) -> None:
+    repository.makeini("[pytest]\nr3_gates = app/scale 5\n")
+    result = guard(repository)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*r3_gates: 'app/scale 5' is no line such as*"])
+
+
+def test_measuring_nothing_is_an_error(repository: pytest.Pytester) -> None:
+    result = guard(repository, "-k", "correctness")
+    assert result.ret == 3
+    result.stdout.fnmatch_lines(["*nothing was measured: no kernel's guard ran*"])
+
+
+def test_a_damaged_capture_is_an_error_and_the_others_are_guarded(repository: pytest.Pytester) -> None:
+    (repository.path / "captures/app/scale.zarr/zarr.json").write_text("{")
+    result = guard(repository)
+    result.assert_outcomes(passed=1, failed=1, deselected=5)
+    assert result.ret == 3
+    assert document(repository)["guard"]["verdict"] == "error"
+
+
+def test_it_runs_over_workers(repository: pytest.Pytester, source: Path) -> None:
+    edit(source, SCALE, "data[i] = 0")
+    result = repository.runpytest_subprocess("captures", "--r3-guard=main", "-n", "2")
+    result.assert_outcomes(passed=1, failed=1)
+    assert result.ret == 11
+    assert verdicts(repository) == {"app/scale": "wrong", "app/difference": "identical"}

@@ -1,0 +1,121 @@
+"""Commits and folders as trees: what is read, what is refused, in one sentence."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from r3bench.commits import Commit, current, open_tree
+from r3bench.errors import GuardError
+from r3bench.worktree import Folder, Tree, collect
+
+FILES = {
+    "app/main.cu": '#include "inc/a.h"\n#include "root.h"\n#include <cmath>\n',
+    "app/inc/a.h": '#include "b.h"\n#include "../../outside.h"\n',
+    "app/inc/b.h": '#include "a.h"\n',
+    "app/root.h": "int é;\n",
+    "outside.h": "secret\n",
+    "captures/app/k.zarr/zarr.json": "{}",
+    "captures/app/k.zarr/units/zarr.json": "{}",
+    "captures/other.zarr.zip": "zip",
+}
+
+
+def git(folder: Path, *arguments: str) -> None:
+    identity = ("-c", "user.email=a@b.c", "-c", "user.name=a")
+    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "app/link.h").symlink_to("inc/b.h")
+    (tmp_path / "app/circle.h").symlink_to("circle.h")
+    git(tmp_path, "init", "-q", "-b", "main")
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-qm", "one")
+    return tmp_path
+
+
+@pytest.fixture(params=["folder", "commit"])
+def tree(top: Path, request: pytest.FixtureRequest) -> Tree:
+    return Folder(top) if request.param == "folder" else Commit(top, "main")
+
+
+def test_both_kinds_read_the_same(tree: Tree) -> None:
+    assert tree.read("app/root.h") == "int é;\n".encode()
+    assert tree.read("./app/../app/root.h") == "int é;\n".encode()
+    assert tree.read("app/link.h") == tree.read("app/inc/b.h")
+    for path in ("app", "nothing.h", "../x", "app/../../x"):
+        assert tree.read(path) is None
+    assert tree.stores(".") == ("captures/app/k.zarr", "captures/other.zarr.zip")
+    assert tree.stores("captures/app") == ("captures/app/k.zarr",)
+
+
+def test_a_kernels_texts_are_those_it_includes_below_its_root(tree: Tree) -> None:
+    assert set(collect(tree, "main.cu", "app")) == {"main.cu", "inc/a.h", "inc/b.h", "root.h"}
+
+
+def test_a_commit_is_read_whatever_the_checkout_holds(top: Path) -> None:
+    before = Commit(top, "HEAD")
+    (top / "app/root.h").write_text("changed")
+    (top / "app/inc/b.h").unlink()
+    assert before.read("app/root.h") == "int é;\n".encode()
+    assert set(collect(before, "main.cu", "app")) == {"main.cu", "inc/a.h", "inc/b.h", "root.h"}
+    assert current(top) == before.sha
+
+
+def test_paths_are_relative_to_a_folder_inside_the_repository(top: Path) -> None:
+    assert Commit(top / "app", "main").read("root.h") == "int é;\n".encode()
+
+
+def test_a_link_that_leads_to_itself_is_not_there(top: Path) -> None:
+    assert Commit(top, "main").read("app/circle.h") is None
+
+
+def test_a_folder_is_taken_where_there_is_one(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(top)
+    found = open_tree("app", top)
+    assert isinstance(found, Folder)
+    assert (found.name, found.read("root.h")) == ("app", "int é;\n".encode())
+    assert isinstance(open_tree("main", top), Commit)
+
+
+def test_what_is_no_commit_is_one_sentence(top: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with pytest.raises(GuardError, match="git knows no commit of this name"):
+        open_tree("nowhere", top)
+    with pytest.raises(GuardError, match="no name of a commit"):
+        Commit(top, "--upload-pack=x")
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    with pytest.raises(GuardError, match="in no git repository"):
+        Commit(elsewhere, "main")
+    assert current(elsewhere) is None
+
+
+def test_a_shallow_clone_says_how_to_fetch(top: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    git(top, "commit", "-qm", "two", "--allow-empty")
+    clone = tmp_path_factory.mktemp("clones") / "clone"
+    git(top, "clone", "-q", "--depth=1", f"file://{top}", str(clone))
+    with pytest.raises(GuardError, match=r"shallow clone: fetch it with 'git fetch --depth=1 origin HEAD~1'"):
+        Commit(clone, "HEAD~1")
+
+
+def test_without_git_a_folder_is_asked_for(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(GuardError, match="git is not on PATH"):
+        Commit(top, "main")
+
+
+def test_an_object_that_is_missing_is_one_sentence(top: Path) -> None:
+    found = Commit(top, "main")
+    assert found.read("outside.h") == b"secret\n"
+    blob = subprocess.run(
+        ["git", "-C", str(top), "rev-parse", "main:outside.h"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    (top / ".git/objects" / blob[:2] / blob[2:]).unlink()
+    with pytest.raises(GuardError, match="git cat-file failed"):
+        found.read("outside.h")
