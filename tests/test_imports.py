@@ -42,6 +42,9 @@ HOMES = {
     "ziglang": {"frontend"},
     "tree_sitter": {"syntax"},
     "tree_sitter_cuda": {"syntax"},
+    "httpx": {"evolve.propose"},
+    "litellm": {"evolve.propose"},
+    "openai": {"evolve.propose"},
     "pytest": {"plugin", "testing"},
     "pytest_benchmark": {"plugin"},
     "tabulate": {"report", "cli"},
@@ -52,7 +55,7 @@ HOMES = {
     },
 }  # fmt: skip
 
-HEAVY = ("numpy", "zarr", "xarray", "llvmlite", "tree_sitter", "tabulate", "litellm", "cupy", "dask")
+HEAVY = ("numpy", "zarr", "xarray", "llvmlite", "tree_sitter", "tabulate", "litellm", "httpx", "cupy", "dask")
 
 
 def modules() -> list[str]:

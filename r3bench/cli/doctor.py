@@ -17,6 +17,8 @@ PACKAGES = (
     ("llvmlite", "", "LLVM: passes and code generation"),
     ("ziglang", "", "clang: kernel source to LLVM IR"),
     ("tree-sitter-cuda", "", "source rewrites by rule"),
+    ("httpx", "openai", "language models by OpenAI's protocol"),
+    ("litellm", "llm", "language models of any provider"),
     ("pytest-xdist", "test", "pytest -n"),
 )
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from math import prod
 
 from r3bench.errors import BadReply, BuildError
-from r3bench.evolve.opened import FILE_LINE, Item, leaves, opened, parameters, shown, span, whole
+from r3bench.evolve.opened import FILE_LINE, Item, opened, parameters, shown, span, whole
 from r3bench.model import Dim3, LaunchRule
-from r3bench.syntax import Edit, Function, Node, apply, find_kernel, functions, parse, text_of, walk
+from r3bench.syntax import Edit, Function, Node, apply, find_kernel, functions, parse, text_of, tokens, walk
 
 MOST_BYTES = 100_000
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
@@ -50,7 +50,7 @@ def revised(answer: str, files: Mapping[str, str], main: str, kernel: str) -> Re
         raise BadReply("not UTF-8", "the code is not UTF-8 text")
     changed = _Splice(files, main, kernel, items).put(FILE_LINE.sub("", text))
     launch = _launch(answer)
-    if launch is None and all(leaves(changed[path]) == leaves(files[path]) for path in files):
+    if launch is None and all(tokens(changed[path]) == tokens(files[path]) for path in files):
         raise BadReply("nothing changed", "the code is the one that it was made from")
     return Revision(files=tuple(sorted(changed.items())), launch=launch, description=_description(answer))
 
@@ -152,7 +152,8 @@ class _Splice:
 
     def __init__(self, files: Mapping[str, str], main: str, kernel: str, items: Sequence[Item]) -> None:
         self.files, self.main, self.kernel, self.items = files, main, kernel, items
-        self.known = {leaves(text_of(whole(node))) for text in files.values() for node in _definitions(parse(text))}
+        held = [node for text in files.values() for node in _definitions(parse(text))]
+        self.known = {tuple(tokens(text_of(whole(node)))) for node in held}
         self.taken = {function.name for text in files.values() for function in functions(text)}
         self.prints = any(_prints(item.text) for item in items)
 
@@ -209,7 +210,7 @@ class _Splice:
     def _is_new(self, definition: str, own: Function | None) -> bool:
         """Whether a definition is to be added; what the files hold already is not. BadReply where it may not be."""
         node = next(iter(_definitions(parse(definition))), None)
-        if node is None or leaves(text_of(node)) in self.known:
+        if node is None or tuple(tokens(text_of(node))) in self.known:
             return False
         if own is not None and own.kernel:
             raise BadReply("wrong kernel", f"the answer defines the kernel {own.name}; only {self.kernel} is open")
@@ -278,4 +279,4 @@ def _signature(definition: str, kernel: str) -> tuple[str, ...]:
     head = definition.encode()[start : function.body.start_byte].decode()
     plain = re.sub(r"\b__launch_bounds__\s*\([^()]*(?:\([^()]*\)[^()]*)*\)", " ", head)
     free = ("__restrict__", "__restrict", *(("const",) if 'extern "C"' in head else ()))
-    return tuple(token for token in leaves(plain + ";") if token not in free)
+    return tuple(token for token in tokens(plain) if token not in free)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from r3bench.syntax import Edit, Function, Node, apply, find_kernel, functions, parse, text_of, walk
+from r3bench.syntax import Edit, Function, Node, apply, find_kernel, functions, text_of, walk
 
 FILE_LINE = re.compile(r"^// file: .*\n", re.MULTILINE)
 """What stands in front of each file's functions where several files are shown."""
@@ -127,18 +127,3 @@ def _outermost(edits: list[Edit]) -> list[Edit]:
         if not kept or edit.start >= kept[-1].end:
             kept.append(edit)
     return kept
-
-
-def leaves(text: str) -> tuple[str, ...]:
-    """The tokens of a text, without comments and white space: equal for two spellings of the same code."""
-    return tuple(_leaves(parse(text)))
-
-
-def _leaves(node: Node) -> Iterator[str]:
-    if node.type == "comment":
-        return
-    if node.child_count == 0:
-        yield from text_of(node).split()
-        return
-    for child in node.children:
-        yield from _leaves(child)

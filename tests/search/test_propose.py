@@ -1,0 +1,394 @@
+"""Proposers: what they answer, and what each kind of trouble with a model's server comes to. Nothing leaves here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from pathlib import Path
+from threading import Timer
+from time import monotonic
+
+import pytest
+
+from r3bench.errors import Exhausted, ModelError
+from r3bench.evolve.archive import Draw
+from r3bench.evolve.brief import brief
+from r3bench.evolve.edits import revised
+from r3bench.evolve.program import Program
+from r3bench.evolve.prompt import Prompt, Prompter
+from r3bench.evolve.propose import Proposer, Reply, check_proposers, open_proposers, patience
+from r3bench.evolve.propose.keys import hidden
+from r3bench.ledger import Ledger, encode
+from tests.search.fake_server import FAKE, TEXT, capture
+from tests.search.model_server import ModelServer, Response, failed, said, serving
+
+KEY = "sk-very-secret-0123456789"
+BRIEF = brief(capture(), {"kernels.cu": TEXT}, FAKE)
+FIRST = Program(id="p0", files=(("kernels.cu", TEXT),), speedup=1.0)
+
+
+@pytest.fixture(autouse=True)
+def _no_key_and_short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.01)
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with serving() as found:
+        yield found
+
+
+def prompts(count: int = 1) -> list[Prompt]:
+    prompter = Prompter(BRIEF)
+    return [prompter.build(Draw(step=n, parent=FIRST)) for n in range(1, count + 1)]
+
+
+def ask(spec: str, *, patience_s: float = 5.0, prompt: Prompt | None = None) -> Reply:
+    proposer = open_proposers(spec, patience_s=patience_s)
+    try:
+        return proposer.propose(prompt or prompts()[0])
+    finally:
+        proposer.close()
+
+
+def trouble(spec: str, *, patience_s: float = 5.0) -> ModelError:
+    with pytest.raises(ModelError) as caught:
+        ask(spec, patience_s=patience_s)
+    assert KEY not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+# -- naming proposers -------------------------------------------------------------------------------------------------
+
+
+def test_one_or_several_proposers_with_weights() -> None:
+    assert check_proposers("rules") == [(1, "rules", "")]
+    assert check_proposers("rules,3*openai:http://a:1/v1?x=1,2#m,files:a,b") == [
+        (1, "rules", ""),
+        (3, "openai", "http://a:1/v1?x=1,2#m"),
+        (1, "files", "a,b"),
+    ]
+    assert check_proposers("2*litellm:ollama/qwen3:8b , rules") == [
+        (2, "litellm", "ollama/qwen3:8b"),
+        (1, "rules", ""),
+    ]
+
+
+@pytest.mark.parametrize("spec", ["", "gpt", "rules:x", "openai", "0*rules", "openai:localhost", "-1*rules"])
+def test_what_names_no_proposer(spec: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        open_proposers(spec)
+    assert caught.value.reason == "unknown proposer"
+    assert caught.value.fatal
+
+
+# -- a server ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_server_is_asked_as_a_chat_and_its_tokens_are_counted(server: ModelServer) -> None:
+    server.answer = lambda request: said("an answer", prompt=900, cached=640, answer=7)
+    prompt = prompts()[0]
+    reply = ask(f"openai:{server.url}", prompt=prompt)
+    assert (reply.text, reply.origin, reply.model) == ("an answer", "openai:tiny", "tiny-1")
+    assert (reply.tokens, reply.cached_tokens, reply.answer_tokens, reply.cost) == (900, 640, 7, None)
+    (request,) = server.requests
+    assert request["model"] == "tiny"
+    assert "".join(m["content"] for m in request["messages"]) == prompt.static + prompt.question
+    assert server.keys == [""]
+
+
+def test_the_model_and_the_key_are_those_given(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    assert ask(f"openai:http://127.0.0.1:{server.port}#big").origin == "openai:big"
+    assert server.requests[0]["model"] == "big"
+    assert server.keys == [f"Bearer {KEY}"]
+
+
+def test_a_server_without_a_model(server: ModelServer) -> None:
+    server.models = ()
+    assert trouble(f"openai:{server.url}").reason == "unknown model"
+
+
+def test_one_proposer_serves_several_threads(server: ModelServer) -> None:
+    server.answer = lambda request: said(request["messages"][1]["content"][-30:])
+    proposer = open_proposers(f"openai:{server.url}")
+    with ThreadPoolExecutor(4) as pool:
+        replies = list(pool.map(proposer.propose, prompts(12)))
+    proposer.close()
+    assert {reply.text[-20:] for reply in replies} == {"Improve program p0.\n"}
+    assert len(server.requests) == 12
+
+
+# -- trouble ----------------------------------------------------------------------------------------------------------
+
+
+def test_no_key(server: ModelServer) -> None:
+    server.answer = lambda request: failed(401, "You didn't provide an API key.")
+    error = trouble(f"openai:{server.url}#m")
+    assert (error.reason, error.fatal) == ("no key", True)
+    assert str(error) == f"{server.url} refuses the key (status 401); OPENAI_API_KEY holds it: set it"
+    assert len(server.requests) == 1
+
+
+def test_a_wrong_key_is_never_repeated(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    server.answer = lambda request: failed(401, f"Incorrect API key provided: {KEY}.")
+    error = trouble(f"openai:{server.url}#m")
+    assert (error.reason, error.fatal) == ("wrong key", True)
+
+
+def test_an_unknown_model(server: ModelServer) -> None:
+    server.answer = lambda request: failed(404, "The model `m` does not exist")
+    error = trouble(f"openai:{server.url}#m")
+    assert (error.reason, error.fatal) == ("unknown model", True)
+    assert "The model `m` does not exist" in str(error)
+
+
+def test_a_server_that_is_not_there() -> None:
+    with serving() as gone:
+        url = gone.url
+    error = trouble(f"openai:{url}#m")
+    assert (error.reason, error.fatal) == ("unreachable", True)
+    assert str(error).endswith("is the server up? (3 tries)")
+
+
+def test_a_server_that_hangs_up(server: ModelServer) -> None:
+    server.answer = lambda request: Response(b"{}", headers=(("Content-Length", "9"),))
+    assert trouble(f"openai:{server.url}#m").reason in ("unreachable", "bad answer")
+
+
+@pytest.mark.parametrize("value", ["0.3", "date"])
+def test_a_rate_limit_is_waited_for_as_long_as_the_server_says(server: ModelServer, value: str) -> None:
+    later = format_datetime(datetime.fromtimestamp(datetime.now().timestamp() + 1.5, UTC), usegmt=True)
+    asked = later if value == "date" else value
+    server.in_turn(failed(429, "slow down", ("Retry-After", asked)), said("now"))
+    began = monotonic()
+    assert ask(f"openai:{server.url}#m").text == "now"
+    assert monotonic() - began >= 0.3
+
+
+def test_a_rate_limit_that_outlasts_patience(server: ModelServer) -> None:
+    server.answer = lambda request: failed(429, "come back tomorrow", ("Retry-After", "86400"))
+    error = trouble(f"openai:{server.url}#m")
+    assert (error.reason, error.fatal) == ("rate limit", False)
+    assert "come back tomorrow" in str(error)
+    assert len(server.requests) == 1
+
+
+def test_a_server_error_is_tried_again(server: ModelServer) -> None:
+    server.in_turn(failed(500, "oops"), Response(b"<html>bad gateway", 502), said("better"))
+    assert ask(f"openai:{server.url}#m").text == "better"
+    assert len(server.requests) == 3
+
+
+def test_a_server_that_always_fails(server: ModelServer) -> None:
+    server.answer = lambda request: failed(500, "oops")
+    error = trouble(f"openai:{server.url}#m", patience_s=0.1)
+    assert (error.reason, error.fatal) == ("server error", False)
+    assert len(server.requests) > 1
+
+
+def test_a_request_that_is_refused_is_not_repeated(server: ModelServer) -> None:
+    server.answer = lambda request: failed(400, "maximum context length is 4096 tokens")
+    error = trouble(f"openai:{server.url}#m")
+    assert (error.reason, error.fatal) == ("refused request", False)
+    assert "maximum context length" in str(error)
+    assert len(server.requests) == 1
+
+
+def test_an_answer_that_takes_too_long(server: ModelServer) -> None:
+    server.answer = lambda request: Response(said("late").body, hang_s=1.0)
+    began = monotonic()
+    assert trouble(f"openai:{server.url}#m", patience_s=0.2).reason == "time-out"
+    assert monotonic() - began < 0.9
+
+
+def test_closing_ends_what_is_waited_for(server: ModelServer) -> None:
+    server.answer = lambda request: failed(503, "busy", ("Retry-After", "60"))
+    proposer = open_proposers(f"openai:{server.url}#m", patience_s=300)
+    Timer(0.1, proposer.close).start()
+    with pytest.raises(ModelError) as caught:
+        proposer.propose(prompts()[0])
+    assert (caught.value.reason, caught.value.fatal) == ("stopped", True)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"not json", "bad answer"),
+        (b"[]", "bad answer"),
+        (b'{"choices": []}', "bad answer"),
+        (b'{"choices": [{"message": "x"}]}', "bad answer"),
+        (b'{"choices": [{"message": {"content": "\xff\xfe"}}]}', "not UTF-8"),
+        (b" " * 5_000_000, "bad answer"),
+    ],
+)
+def test_responses_that_hold_no_answer(server: ModelServer, body: bytes, reason: str) -> None:
+    server.answer = lambda request: Response(body)
+    assert trouble(f"openai:{server.url}#m").reason == reason
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("text", ["", "x" * 200_000, "no code here"])
+def test_useless_answers_are_answers(server: ModelServer, text: str) -> None:
+    server.answer = lambda request: said(text)
+    assert ask(f"openai:{server.url}#m").text == text
+
+
+def test_an_answer_without_content_or_usage_is_empty(server: ModelServer) -> None:
+    server.answer = lambda request: Response(b'{"choices": [{"message": {"content": null}}]}')
+    reply = ask(f"openai:{server.url}#m")
+    assert (reply.text, reply.tokens, reply.model) == ("", 0, "m")
+
+
+def test_no_text_that_leaves_a_proposer_holds_a_key(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_PROVIDER_API_KEY", "abcdef123456")
+    server.answer = lambda request: said("the key is abcdef123456, or sk-proj-1234567890")
+    assert ask(f"openai:{server.url}#m").text == "the key is ***, or ***"
+    assert hidden("http://me:word@host/v1") == "http://***host/v1"
+    assert "word" not in str(trouble("openai:http://me:word@127.0.0.1:9/v1#m"))
+
+
+# -- a recorded run ---------------------------------------------------------------------------------------------------
+
+
+def recorded(path: Path, *replies: dict[str, object]) -> str:
+    with Ledger.open(path) as ledger:
+        for step, reply in enumerate(replies, 1):
+            ledger.append("reply", kernel="demo/smooth", **({"step": step, "turn": 0} | reply))
+    return f"recorded:{path}"
+
+
+def test_recorded_answers_come_back_as_they_were(tmp_path: Path) -> None:
+    first = Reply(text="one", origin="openai:m", model="m", tokens=5, cached_tokens=3, cost=0.25, seconds=1.5)
+    repair = encode(Reply(text="two", origin="openai:m")) | {"step": 1, "turn": 1}
+    spec = recorded(tmp_path / "l.jsonl", encode(first), repair, {"trouble": {"reason": "rate limit", "text": "slow"}})
+    prompt, _, third = prompts(3)
+    assert ask(spec, prompt=prompt) == first
+    assert ask(spec, prompt=prompt.repaired("one", "no")).text == "two"
+    with pytest.raises(ModelError, match="slow") as caught:
+        ask(spec, prompt=third)
+    assert caught.value.reason == "rate limit"
+
+
+def test_recorded_answers_come_to_an_end(tmp_path: Path) -> None:
+    spec = recorded(tmp_path / "l.jsonl", {"step": 2, **encode(Reply(text="x", origin="m"))})
+    one, _, three = prompts(3)
+    with pytest.raises(Exhausted):
+        ask(spec, prompt=one)
+    with pytest.raises(ModelError, match="holds answers to 2 steps of demo/smooth") as caught:
+        ask(spec, prompt=three)
+    assert caught.value.fatal
+
+
+def test_a_record_that_is_missing_or_holds_no_answer(tmp_path: Path) -> None:
+    assert trouble(f"recorded:{tmp_path / 'none.jsonl'}").reason == "not recorded"
+    with Ledger.open(tmp_path / "l.jsonl") as ledger:
+        ledger.append("note", text="x")
+    assert "holds no answers" in str(trouble(f"recorded:{tmp_path / 'l.jsonl'}"))
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def answer_files(folder: Path, data: bytes, *, after_s: float) -> Timer:
+    def write() -> None:
+        for question in folder.glob("*.prompt.md"):
+            question.with_name(question.name.replace(".prompt.", ".answer.")).write_bytes(data)
+
+    timer = Timer(after_s, write)
+    timer.start()
+    return timer
+
+
+def test_a_prompt_waits_in_a_file_for_its_answer(tmp_path: Path) -> None:
+    answer_files(tmp_path, b"by hand", after_s=0.2)
+    prompt = prompts()[0]
+    reply = ask(f"files:{tmp_path}", prompt=prompt)
+    assert (reply.text, reply.origin) == ("by hand", "files")
+    (question,) = tmp_path.glob("*.prompt.md")
+    assert question.name == f"demo_smooth-0001-{prompt.sha256[:8]}.prompt.md"
+    assert question.read_text() == prompt.text
+
+
+def test_a_search_stops_and_finds_its_answer_later(tmp_path: Path) -> None:
+    error = trouble(f"files:{tmp_path}", patience_s=0.0)
+    assert (error.reason, error.fatal) == ("no answer yet", True)
+    assert "write it and resume the search" in str(error)
+    answer_files(tmp_path, b"late \xff", after_s=0.0).join()
+    assert ask(f"files:{tmp_path}", patience_s=0.0).text == "late \N{REPLACEMENT CHARACTER}"
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ModelError, match="cannot be made"):
+        open_proposers(f"files:{tmp_path / 'file'}")
+
+
+# -- rules and teams --------------------------------------------------------------------------------------------------
+
+
+def replies(proposer: Proposer, asked: list[Prompt]) -> list[str]:
+    return [proposer.propose(prompt).origin for prompt in asked]
+
+
+def test_the_rules_answer_like_a_model_and_never_the_same_twice() -> None:
+    proposer, found = open_proposers("rules", seed=3), set()
+    for prompt in prompts(5):
+        reply = proposer.propose(prompt)
+        revision = revised(reply.text, dict(FIRST.files), "kernels.cu", "smooth")
+        assert revision.description
+        found.add(revision.files)
+    assert len(found) == 5
+
+
+def test_the_rules_come_to_an_end_and_repair_nothing() -> None:
+    proposer, asked = open_proposers("rules"), prompts(200)
+    with pytest.raises(Exhausted, match="nothing more to say on p0"):
+        replies(proposer, asked)
+    with pytest.raises(Exhausted):
+        proposer.propose(asked[0].repaired("x", "y"))
+
+
+def test_equal_seeds_give_equal_rules() -> None:
+    first, second, third = (replies(open_proposers("rules", seed=s), prompts(5)) for s in (1, 1, 2))
+    assert first == second != third
+
+
+def test_a_team_shares_the_work_by_weight_and_a_seed_repeats_it(server: ModelServer) -> None:
+    proposer = open_proposers(f"rules,3*openai:{server.url}#m", seed=1)
+    asked = [Prompter(BRIEF).build(Draw(step=n, parent=FIRST)) for n in range(1, 101)]
+    origins = replies(proposer, asked)
+    assert 60 <= sum(origin == "openai:m" for origin in origins) <= 90
+    assert replies(proposer, asked[::-1])[::-1] == origins
+    proposer.close()
+
+
+def test_a_team_goes_on_without_the_one_that_is_lost(server: ModelServer) -> None:
+    server.answer = lambda request: failed(401, "no")
+    proposer = open_proposers(f"rules,openai:{server.url}#m")
+    origins = replies(proposer, [Prompter(BRIEF).build(Draw(step=n, parent=FIRST)) for n in range(1, 11)])
+    assert all(origin.startswith("rules:") for origin in origins)
+    assert len(server.requests) == 1
+    proposer.close()
+
+
+def test_a_team_of_which_nobody_is_left(server: ModelServer) -> None:
+    server.answer = lambda request: failed(401, "no")
+    error = trouble(f"openai:{server.url}#a,openai:{server.url}#b")
+    assert error.fatal
+    assert str(error).count("refuses the key") == 2
+
+
+# -- LiteLLM ----------------------------------------------------------------------------------------------------------
+
+
+def test_litellm_is_named_where_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    error = trouble("litellm:anthropic/claude")
+    assert error.reason == "not installed"
+    assert "pip install r3bench[llm]" in str(error)
