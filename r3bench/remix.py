@@ -22,6 +22,7 @@ class BuildRequest:
     """Everything that decides a binary: source texts by path, flags, kernel, target, configuration and facts.
 
     ``checked`` asks for code that checks every access to memory and says where in the source it was; for a CPU only.
+    ``padded`` asks for another binary of equal work, to time against the one without.
     """
 
     files: tuple[tuple[str, str], ...]
@@ -32,6 +33,7 @@ class BuildRequest:
     configuration: Configuration
     facts: UnitFacts
     checked: bool = False
+    padded: bool = False
 
 
 def launch_for(unit: ReplayUnit, variant: Variant) -> LaunchConfig:

@@ -21,6 +21,7 @@ from r3bench.measure import Arm, ArmFailed, Procedure, Ring, Terms, classify, co
 from r3bench.model import (
     Binary,
     Capture,
+    Configuration,
     Measurement,
     Outcome,
     ReplayUnit,
@@ -294,12 +295,19 @@ def image_loads(capture: Capture, target: Target) -> bool:
 
 
 def build(
-    material: Material, variant: Variant, target: Target, compiler: Builder, *, checked: bool = False
+    material: Material,
+    variant: Variant,
+    target: Target,
+    compiler: Builder,
+    *,
+    checked: bool = False,
+    padded: bool = False,
 ) -> Future[Built]:
     """Start building a variant for a unit; a variant that cannot even be asked for fails in the future too.
 
     The recorded kernel is the application's own image, where one was recorded that the target can load. ``checked``
-    asks for the build that checks every access, which only the CPU device runs.
+    asks for the build that checks every access, which only the CPU device runs, ``padded`` for another binary of equal
+    work.
     """
     recorded = None if variant.files or variant.configuration else recorded_image(material, target)
     if recorded is not None:
@@ -308,7 +316,7 @@ def build(
         return ready
     try:
         request = remix.build_request(material.capture, material.texts, material.unit, variant, target)
-        return compiler.submit(replace(request, checked=checked))
+        return compiler.submit(replace(request, checked=checked, padded=padded))
     except CandidateFailure as failure:
         failed: Future[Built] = Future()
         failed.set_exception(failure)
@@ -395,3 +403,21 @@ def compete(
     with lock():
         found = attempt(lambda: contest(arms[0], arms[1], placement.ring, placement.check, terms, seed))
     return refused(terms.gate, found.arm, found.verdict) if isinstance(found, Failure) else found
+
+
+def control(
+    placement: Placement, baseline: Variant, compiler: Builder, terms: Terms, lock: Lock = nullcontext
+) -> Comparison | None:
+    """Time a baseline's source against another binary of equal work: what they seem to differ by is noise.
+
+    One look, and nothing is claimed from it; None where the capture holds no source to build both from.
+    """
+    material = placement.material
+    if material.capture.source is None:
+        return None
+    plain = replace(baseline, configuration=baseline.configuration or Configuration())
+    first, second = (
+        build(material, plain, placement.device.target, compiler, padded=padded) for padded in (False, True)
+    )
+    once = replace(terms, budget=replace(terms.budget, kernels=1, looks=1))
+    return compete(placement, (plain, first), (plain, second), once, lock=lock)

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from threading import Event, Lock
@@ -27,7 +28,7 @@ from r3bench.devices import Device, open_device
 from r3bench.levels import examine
 from r3bench.measure import Terms, procedure_for
 from r3bench.model import Capture, Level, Outcome, Target, Variant
-from r3bench.replay import Builder, Material, Placement, Timing, build, compete, evaluate, read_material
+from r3bench.replay import Builder, Material, Placement, Timing, build, compete, control, evaluate, read_material
 from r3bench.stats import Budget, Comparison, claims, confirmed
 from r3bench.toolchain import Built, Compiler
 
@@ -163,7 +164,7 @@ class ReplayServer:
         """Time a candidate against a baseline on one unit, the error budget being split over ``kernels``.
 
         Both are verified before and after. A claim is repeated on a fresh device, in a new process with new memory;
-        what that does not confirm is UNSTABLE.
+        what that does not confirm is UNSTABLE. There the control is timed, too: two binaries of equal work.
         """
         budget = Budget(kernels=kernels, looks=looks)
 
@@ -175,7 +176,9 @@ class ReplayServer:
             if not claims(first):
                 return first
             with self._fresh(material) as placement:
-                return confirmed(first, compete(placement, *arms, terms, repetition=1, lock=self._quiet))
+                second = compete(placement, *arms, terms, repetition=1, lock=self._quiet)
+                known = control(placement, baseline, self._compiler, terms, self._quiet)
+                return replace(confirmed(first, second), control=known)
 
         return self._request(capture, unit, (baseline, candidate), run)
 

@@ -84,7 +84,8 @@ class Comparison:
     ``candidate_ns`` are the medians of the blocks' times per launch, None where nothing was timed. ``smallest_effect``
     and ``gate`` are fractions. ``d`` holds every block's log(candidate / baseline), ``orders`` its order (``AB`` is
     baseline first) and the two ``samples`` every window's nanoseconds per launch, block by block. ``repeat`` is the
-    second contest of a claim, in a fresh process: its numbers stand beside these.
+    second contest of a claim, in a fresh process: its numbers stand beside these. ``control`` is the baseline's source
+    against another binary of equal work, on the same memory.
     """
 
     decision: Decision
@@ -107,6 +108,13 @@ class Comparison:
     verdict: Verdict = MATCHED
     refused: str | None = None
     repeat: Comparison | None = None
+    control: Comparison | None = None
+
+    @property
+    def noise_floor(self) -> float | None:
+        """By what fraction two binaries of equal work seemed to differ; None where that was not measured."""
+        found = self.control.speedup if self.control is not None and self.control.blocks else None
+        return None if found is None else max(found, 1 / found) - 1
 
 
 # -- the exact signed-rank interval ---------------------------------------------------------------------------------

@@ -111,8 +111,9 @@ def in_words(found: Comparison) -> str:
     """A comparison in one line: speedup with interval, blocks, and what could have been seen."""
     if found.speedup is None or found.low is None or found.high is None or not found.blocks:
         return found.decision.value
+    floor = f", noise floor {100 * found.noise_floor:.1f} %" if found.noise_floor is not None else ""
     return (
         f"{found.decision.value}, {found.speedup:.3f}x [{found.low:.3f}, {found.high:.3f}] "
         f"at {100 * found.confidence:.2f} %, {found.blocks} blocks, "
-        f"effects from {100 * found.smallest_effect:.1f} % on visible"
+        f"effects from {100 * found.smallest_effect:.1f} % on visible{floor}"
     )

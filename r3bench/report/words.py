@@ -39,9 +39,12 @@ def words(comparison: Comparison) -> str:
         return f"{comparison.decision.value}: the {comparison.refused} gave {comparison.verdict.status.value}"
     if comparison.decision is Decision.IDENTICAL:
         return "identical machine code and launch, nothing was timed"
+    floor = comparison.noise_floor
+    control = f"; two binaries of equal work seem {floor:.1%} apart" if floor is not None else ""
     return (
         f"{comparison.decision.value}, {speedup(comparison)} at {comparison.confidence:.2%} confidence from "
         f"{comparison.blocks} blocks; smallest effect that could have been seen {comparison.smallest_effect:.1%}"
+        f"{control}"
     )
 
 

@@ -14,7 +14,7 @@ from r3bench import lowering
 from r3bench.errors import BuildError, Unsupported
 from r3bench.lowering import checked
 from r3bench.model import Global, Target
-from r3bench.toolchain import assembler, codegen, irtext, libdevice, passes
+from r3bench.toolchain import assembler, codegen, irtext, libdevice, padding, passes
 from r3bench.toolchain.job import Job
 from r3bench.toolchain.specialize import bound, specialize
 
@@ -50,6 +50,9 @@ def build(job: Job, known: Callable[[str], bool]) -> Product:
     ir = _for_cuda(ir, job) if job.target.device == "cuda" else _for_cpu(ir, job, made, product)
     with product.stage("optimize"):
         text = _optimized(ir, job, made)
+        if job.padded:
+            cuda = job.target.device == "cuda"
+            text = padding.in_kernel(text, job.symbol) if cuda else padding.before_functions(text)
         if job.target.device == "cuda":
             product.globals = tuple(_variables(text, made))
         product.module = codegen.sha256(text)

@@ -106,7 +106,7 @@ class Compiler:
         source = request.files, request.main, request.flags, _frontend_arch(request.target)
         ir_key = self._key("ir", *source, *_if_checked(request))
         used = request.facts.used_by(request.configuration)
-        how = self._ptx_version, self._assemble
+        how = self._ptx_version, self._assemble, request.padded
         key = self._key("built", ir_key, request.symbol, request.target, request.configuration, used, how)
         with self._building[key]:
             entry = self._cache.get(key)
@@ -149,6 +149,7 @@ class Compiler:
             ptx_version=self._ptx_version,
             assemble=self._assemble,
             checked=request.checked,
+            padded=request.padded,
         )
         found: list[Entry] = []
 

@@ -40,6 +40,7 @@ class Job:
     facts: UnitFacts
     ptx_version: int
     checked: bool = False
+    padded: bool = False
     assemble: bool = True
 
     @property

@@ -163,6 +163,8 @@ def test_more_work_is_slower_and_its_removal_faster(server: ReplayServer, record
     assert there.speedup is not None
     assert back.speedup is not None
     assert there.speedup < 0.8
+    assert there.control is not None
+    assert there.control.blocks > 0
     assert back.speedup > 1.25
 
 

@@ -289,11 +289,24 @@ def test_a_claim_that_the_repetition_does_not_confirm_is_unstable(recorded: Capt
     assert found.repeat.decision is Decision.SAME
 
 
+def test_a_claim_comes_with_what_equal_work_seems_to_differ_by(recorded: Capture) -> None:
+    with ReplayServer(Opener(noisy(1), noisy(2)), compiler=FakeCompiler()) as opened:
+        found = opened.compare(recorded, 0, variant("slow"), variant("quick")).result(20)
+    control = found.control
+    assert control is not None
+    assert control.decision is Decision.SAME
+    assert control.baseline_binary == found.baseline_binary != control.candidate_binary != found.candidate_binary
+    assert control.speedup is not None
+    assert found.noise_floor == pytest.approx(abs(control.speedup - 1), rel=0.02)
+    assert 0 < found.noise_floor < 0.02
+
+
 def test_equal_times_are_no_claim(recorded: Capture) -> None:
     opener = Opener(noisy(3))
     with ReplayServer(opener, compiler=FakeCompiler()) as opened:
         found = opened.compare(recorded, 0, Variant(), variant("add#1"), kernels=10).result(20)
     assert (found.decision, found.blocks, found.repeat) == (Decision.SAME, 13, None)
+    assert (found.control, found.noise_floor) == (None, None)
     assert len(opener.devices) == 1
 
 

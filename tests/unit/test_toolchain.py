@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -386,6 +387,22 @@ def test_equal_optimized_modules_share_their_code(compiler: Compiler) -> None:
     assert renamed.module == first.module
     assert renamed.binary == first.binary
     assert "emit" not in dict(renamed.stages)
+
+
+@pytest.mark.parametrize("target", [CUDA, None], ids=["cuda", "cpu"])
+def test_a_padded_build_is_the_same_code_moved(compiler: Compiler, target: Target | None) -> None:
+    asked = request(target=target or compiler.host)
+    plain, padded = (compiler.submit(replace(asked, padded=which)).result(60) for which in (False, True))
+    assert plain.binary.image != padded.binary.image
+    assert plain.module != padded.module
+    kept, longer = (set(built.binary.image.split(b"\n")) for built in (plain, padded))
+    counts = [facts_of(built.binary.facts) for built in (plain, padded)]
+    if target is CUDA:
+        assert not kept - longer
+        assert b"membar.sys" in padded.binary.image
+        assert counts[0]["ptx_instructions"] == counts[1]["ptx_instructions"]
+    else:
+        assert 0 < counts[1]["code_bytes"] - counts[0]["code_bytes"] < 400
 
 
 def test_results_are_found_on_disk_by_the_next_compiler(tmp_path: Path) -> None:
