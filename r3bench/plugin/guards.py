@@ -189,4 +189,5 @@ class Guards:
 def guarded_folders(given: Iterable[str], top: Path) -> Sequence[str]:
     """The folders among pytest's arguments, relative to ``top``."""
     places = [Path(arg.partition("::")[0]).resolve() for arg in given]
-    return [place.relative_to(top).as_posix() for place in places if place.is_dir() and place.is_relative_to(top)]
+    folders = [place for place in places if place.is_dir() and place.suffix != ".zarr" and place.is_relative_to(top)]
+    return [folder.relative_to(top).as_posix() for folder in folders]
