@@ -21,7 +21,7 @@ LAYERS = (
     ("model",),
     ("compare", "stats", "syntax", "space"),
     ("store", "worktree", "frontend", "lowering", "devices"),
-    ("remix", "commits"),
+    ("remix", "commits", "recorder"),
     ("toolchain",),
     ("measure", "perturb"),
     ("replay",),
@@ -36,7 +36,7 @@ LAYERS = (
 HOMES = {
     "zarr": {"store"},
     "xarray": {"store"},
-    "numcodecs": {"store"},
+    "numcodecs": {"store", "record.fatbin"},
     "llvmlite": {"toolchain", "devices.cpu", "devices.cpu_worker"},
     "cuda": {"devices.cuda"},
     "ziglang": {"frontend"},

@@ -1,0 +1,129 @@
+"""``r3bench record -- ./app args``: record launches of an unmodified application, and write captures."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from r3bench.record.application import Plan
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "record launches of an unmodified CUDA application as captures; 1 if nothing was recorded"
+    parser = commands.add_parser("record", help=text, description=text)
+    parser.add_argument("--out", type=Path, help="folder for the captures (default: captures/<application>)")
+    parser.add_argument("--application", help="name of the application (default: that of its program)")
+    parser.add_argument("--kernel", action="append", default=[], metavar="REGEX", help="only kernels whose symbol fits")
+    parser.add_argument("--exclude", action="append", default=[], metavar="REGEX", help="no kernels whose symbol fits")
+    parser.add_argument("--launch", type=_numbers, default=(), metavar="N[,M...]", help="these launches of each kernel")
+    parser.add_argument("--every", type=_positive, default=1, metavar="N", help="every Nth launch of each kernel")
+    parser.add_argument("--skip", type=int, default=0, metavar="N", help="not the first N launches of each kernel")
+    parser.add_argument("--max-per-kernel", type=_positive, metavar="N", help="launches of each kernel (default: 2)")
+    parser.add_argument("--distinct", action="store_true", help="only launches with other dimensions or scalars")
+    parser.add_argument("--max-bytes", type=_bytes, metavar="SIZE", help="stop recording at this size (500M, 20G)")
+    parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="longest wait for the device")
+    parser.add_argument("--list", action="store_true", help="record nothing; list kernels by their time on the GPU")
+    parser.add_argument("command", nargs="+", help="the application and its arguments, after --")
+    parser.set_defaults(run=record)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
+
+
+def _positive(text: str) -> int:
+    if (value := int(text)) < 1:
+        raise ValueError
+    return value
+
+
+def _bytes(text: str) -> int:
+    units = {"K": 10, "M": 20, "G": 30, "T": 40}
+    scale = units.get(text[-1:].upper(), 0)
+    return int(float(text[:-1] if scale else text) * (1 << scale))
+
+
+def record(arguments: argparse.Namespace) -> int:
+    from r3bench.record import application, conversion, dump
+
+    name = arguments.application or Path(arguments.command[0]).name
+    out = arguments.out or Path("captures", name)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".recording-", dir=out.parent) as folder:
+        status = application.run(arguments.command, plan(arguments, Path(folder)))
+        if status:
+            print(f"r3bench: {arguments.command[0]} ended with status {status}; what it had recorded by then is kept")
+        processes = dump.coverage(Path(folder))
+        if arguments.list:
+            print(profile(processes))
+            return int(not processes)
+        groups = conversion.grouped(list(dump.launches(Path(folder))))
+        for group, kernel in zip(groups, conversion.file_names(groups), strict=True):
+            capture = conversion.write(out / f"{kernel}.zarr", name, arguments.command, group, conversion.Described(""))
+            print(f"{capture.path}: {len(capture.units)} launches of {capture.demangled}")
+    print(coverage(processes))
+    return int(not groups)
+
+
+def plan(arguments: argparse.Namespace, folder: Path) -> Plan:
+    from r3bench.record.application import Plan
+
+    given: dict[str, Any] = {"max_per_kernel": arguments.max_per_kernel or len(arguments.launch) or 2}
+    if arguments.max_bytes is not None:
+        given["max_bytes"] = arguments.max_bytes
+    return Plan(
+        folder=folder,
+        kernels=tuple(arguments.kernel),
+        excluded=tuple(arguments.exclude),
+        launches=arguments.launch,
+        every=arguments.every,
+        skip=arguments.skip,
+        distinct=arguments.distinct,
+        timeout_s=arguments.timeout,
+        profile=arguments.list,
+        **given,
+    )
+
+
+def profile(processes: list[dict[str, Any]]) -> str:
+    """Kernels by their time on the GPU, and what a faster one can bring at most (Amdahl)."""
+    from tabulate import tabulate
+
+    from r3bench.record.names import demangled
+
+    kernels = sorted((k for p in processes for k in p["kernels"]), key=lambda k: -k["gpu_seconds"])
+    total = sum(k["gpu_seconds"] for k in kernels) or 1.0
+    rows = [
+        (
+            demangled(k["kernel"]),
+            k["launches"],
+            f"{1e3 * k['gpu_seconds']:.3f}",
+            f"{1e6 * k['gpu_seconds'] / max(k['timed'], 1):.2f}",
+            f"{100 * k['gpu_seconds'] / total:.1f}",
+            f"{1 / max(1 - k['gpu_seconds'] / total, 1e-3):.2f}x",
+            " ".join(map(str, k["grid"])),
+            " ".join(map(str, k["block"])),
+        )
+        for k in kernels
+    ]
+    heads = ("kernel", "launches", "GPU ms", "us each", "% of GPU", "bound", "last grid", "last block")
+    return str(tabulate(rows, headers=heads, disable_numparse=True))
+
+
+def coverage(processes: list[dict[str, Any]]) -> str:
+    """Every launch: recorded, or not and why."""
+    from tabulate import tabulate
+
+    from r3bench.record.names import demangled
+
+    rows = []
+    for process in processes:
+        for kernel in process["kernels"]:
+            missed = "; ".join(f"{count} not recorded: {why}" for why, count in kernel["reasons"].items())
+            rows.append((demangled(kernel["kernel"]), kernel["launches"], kernel["recorded"], missed))
+        if process["unknown"]:
+            rows.append(("(unknown function)", process["unknown"], 0, "the driver does not say what it is"))
+    return str(tabulate(rows, headers=("kernel", "launches", "recorded", "remarks")))

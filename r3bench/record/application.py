@@ -1,0 +1,66 @@
+"""Run an unmodified application under the preload library."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from r3bench import recorder
+from r3bench.errors import RecordError
+
+_LARGEST = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to be recorded, as the preload library reads it.
+
+    ``kernels`` and ``excluded`` are extended regular expressions, searched in the kernel's symbol; ``launches`` counts
+    from 0 for each kernel; ``variables`` names device variables of modules whose images are packed.
+    """
+
+    folder: Path
+    kernels: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+    launches: tuple[int, ...] = ()
+    every: int = 1
+    skip: int = 0
+    max_per_kernel: int = 2
+    distinct: bool = False
+    max_bytes: int = _LARGEST
+    timeout_s: float = 60.0
+    profile: bool = False
+    variables: tuple[str, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        yield f"folder {self.folder.resolve()}"
+        yield from (f"kernel {pattern}" for pattern in self.kernels)
+        yield from (f"exclude {pattern}" for pattern in self.excluded)
+        yield from (f"launch {number}" for number in self.launches)
+        yield from (f"variable {name}" for name in self.variables)
+        yield f"every {self.every}"
+        yield f"skip {self.skip}"
+        yield f"max-per-kernel {self.max_per_kernel}"
+        yield f"distinct {int(self.distinct)}"
+        yield f"max-bytes {self.max_bytes}"
+        yield f"timeout {self.timeout_s:g}"
+        yield f"profile {int(self.profile)}"
+
+
+def run(command: Sequence[str], plan: Plan) -> int:
+    """Run the application to its end under a plan; its exit status, negative for a signal.
+
+    Its output goes where it always goes. RecordError where it cannot be started.
+    """
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    written = plan.folder / "plan"
+    written.write_text("".join(f"{line}\n" for line in plan.lines()), encoding="utf-8")
+    preload = ":".join(filter(None, (str(recorder.library()), os.environ.get("LD_PRELOAD"))))
+    environment = {**os.environ, "LD_PRELOAD": preload, "R3BENCH_PLAN": str(written.resolve())}
+    try:
+        return subprocess.run(command, env=environment, check=False).returncode
+    except OSError as error:
+        raise RecordError(f"{command[0]} cannot be started ({error.strerror}): check the command") from error

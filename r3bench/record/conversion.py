@@ -1,0 +1,309 @@
+"""Recorded launches as captures: buffers cut, named and typed, pointers found, images taken out of fat binaries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from r3bench import store
+from r3bench.errors import RecordError
+from r3bench.model import Allocation, Capture, Global, LaunchConfig, Parameter, Pointer, ReplayUnit
+from r3bench.record.dump import PAGE, Bytes, Held, Launched, filled
+from r3bench.record.fatbin import machine_code
+from r3bench.record.names import demangled
+from r3bench.store import UnitContents
+
+# An allocation is cut to what is used of it where it is at least so large and at most this share of it is used.
+CUT_FROM_BYTES = 64 << 20
+CUT_BELOW_SHARE = 0.25
+# Used pages no further apart than this stay in one piece; as much is kept on both sides.
+JOINED_PAGES = 256
+_CHUNK_WORDS = 1 << 22
+
+ImageFormat = Literal["cubin", "fatbin", "ptx", "hsaco"]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of an allocation that a unit keeps, ``start`` bytes behind its beginning; whole if it is all of it."""
+
+    held: Held
+    start: int
+    nbytes: int
+
+    @property
+    def address(self) -> int:
+        return self.held.address + self.start
+
+    @property
+    def end(self) -> int:
+        return self.address + self.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What is known of a kernel beside its launches: parameters with names and types where its source is known."""
+
+    demangled: str
+    parameters: tuple[Parameter, ...] = ()
+
+
+# -- which memory -----------------------------------------------------------------------------------------------------
+
+
+def pieces(launched: Launched) -> list[Piece]:
+    """The allocations of a launch in order, large and mostly empty ones cut to what is used of them."""
+    allocations = [held for held in launched.held if held.symbol is None]
+    return [piece for held in allocations for piece in _cut(held, launched)]
+
+
+def _cut(held: Held, launched: Launched) -> Iterator[Piece]:
+    filled_before = (run for run in held.before if run.place >= 0)
+    used = [(run.first, run.first + run.count) for run in (*filled_before, *held.after)]
+    count = sum(end - first for first, end in used)
+    if held.nbytes < CUT_FROM_BYTES or count * PAGE > CUT_BELOW_SHARE * held.nbytes:
+        yield Piece(held, 0, held.nbytes)
+        return
+    used += [(page, page + 1) for page in _pointed_to(held, launched)]
+    for first, end in _joined(sorted(used)):
+        start, stop = max(0, first - JOINED_PAGES) * PAGE, min((end + JOINED_PAGES) * PAGE, held.nbytes)
+        yield Piece(held, start, stop - start)
+
+
+def _pointed_to(held: Held, launched: Launched) -> Iterator[int]:
+    """Pages that arguments lead to."""
+    for word in _words(np.frombuffer(bytes.fromhex(launched.facts["arguments"]), np.uint8), 4):
+        if held.address <= word < held.address + held.nbytes:
+            yield (word - held.address) // PAGE
+
+
+def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    joined: list[tuple[int, int]] = []
+    for first, end in spans:
+        if joined and first - joined[-1][1] <= 2 * JOINED_PAGES:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((first, end))
+    return joined
+
+
+def _words(data: Bytes, step: int = 8) -> list[int]:
+    block = data.tobytes()
+    return [int.from_bytes(block[at : at + 8], "little") for at in range(0, len(block) - 7, step)]
+
+
+# -- names and types --------------------------------------------------------------------------------------------------
+
+
+def parameters_of(launched: Launched, known: Sequence[Parameter]) -> tuple[Parameter, ...]:
+    """The parameters as the driver gives them, with names and types from the source where that agrees."""
+    places = [(int(offset), int(size)) for offset, size in launched.facts["parameters"]]
+    if [(p.offset, p.size) for p in known] == places:
+        return tuple(known)
+    block = bytes.fromhex(launched.facts["arguments"])
+    return tuple(
+        Parameter(name=f"arg{index}", offset=offset, size=size, kind=_kind(launched, block[offset : offset + size]))
+        for index, (offset, size) in enumerate(places)
+    )
+
+
+def _kind(launched: Launched, value: bytes) -> Literal["pointer", "scalar", "struct"]:
+    if len(value) not in (1, 2, 4, 8):
+        return "struct"
+    word = int.from_bytes(value, "little")
+    leads = any(h.symbol is None and h.address <= word <= h.address + h.nbytes for h in launched.held)
+    return "pointer" if len(value) == 8 and leads else "scalar"
+
+
+def _named(launched: Launched, kept: Sequence[Piece], parameters: Sequence[Parameter]) -> list[Allocation]:
+    """Each piece under the name of the first parameter that leads into it, typed as that parameter says."""
+    block = bytes.fromhex(launched.facts["arguments"])
+    taken: set[str] = {held.symbol for held in launched.held if held.symbol}
+    return [_allocation(piece, _leading(piece, parameters, block), index, taken) for index, piece in enumerate(kept)]
+
+
+def _leading(piece: Piece, parameters: Sequence[Parameter], block: bytes) -> Parameter | None:
+    for parameter in parameters:
+        words = _words(np.frombuffer(block[parameter.offset : parameter.offset + parameter.size], np.uint8))
+        if any(piece.address <= word < piece.end for word in words):
+            return parameter
+    return None
+
+
+def _allocation(piece: Piece, parameter: Parameter | None, index: int, taken: set[str]) -> Allocation:
+    base = parameter.name if parameter else f"memory{index}"
+    name = next(n for n in (base, *(f"{base}_{i}" for i in range(2, index + 3))) if n not in taken)
+    taken.add(name)
+    dtype = (parameter.dtype if parameter and parameter.kind == "pointer" else None) or "uint8"
+    whole = piece.nbytes % np.dtype("uint16" if dtype == "bfloat16" else dtype).itemsize == 0
+    return Allocation(
+        name=name,
+        address=piece.address,
+        nbytes=piece.nbytes,
+        dtype=dtype if whole else "uint8",
+        align=_alignment(piece.address),
+        memory=cast(Literal["device", "managed", "host", "pool"], piece.held.memory),
+        whole_bytes=piece.held.nbytes if piece.nbytes != piece.held.nbytes else None,
+    )
+
+
+def _alignment(address: int) -> int:
+    return min(256, address & -address)
+
+
+# -- pointers ---------------------------------------------------------------------------------------------------------
+
+
+def _pointers(holder: str, data: Bytes, allocations: Sequence[Allocation], step: int = 8) -> Iterator[Pointer]:
+    """Every aligned word of a buffer that leads into an allocation."""
+    ordered = sorted(allocations, key=lambda a: a.address)
+    starts = np.array([a.address for a in ordered], np.uint64)
+    for offset, word in _leading_words(data, ordered, step):
+        found = ordered[int(np.searchsorted(starts, np.uint64(word), "right")) - 1]
+        if word <= found.address + found.nbytes:
+            yield Pointer(offset=offset, allocation=found.name, displacement=word - found.address, holder=holder)
+
+
+def _leading_words(data: Bytes, ordered: Sequence[Allocation], step: int) -> Iterator[tuple[int, int]]:
+    """Words between the first and the last address, by offset; a word found is not looked into again."""
+    if not ordered:
+        return
+    low, high = ordered[0].address, max(a.address + a.nbytes for a in ordered)
+    if step != 8:
+        end = 0
+        for at, word in zip(range(0, data.size - 7, step), _words(data, step), strict=True):
+            if at >= end and low <= word <= high:
+                yield at, word
+                end = at + 8
+        return
+    words = data[: data.size // 8 * 8].view(np.uint64)
+    for begin in range(0, words.size, _CHUNK_WORDS):
+        part = words[begin : begin + _CHUNK_WORDS]
+        for index in np.flatnonzero((part >= low) & (part <= high)):
+            yield 8 * (begin + int(index)), int(part[index])
+
+
+# -- a unit -----------------------------------------------------------------------------------------------------------
+
+
+def _launch_config(facts: dict[str, Any]) -> LaunchConfig:
+    x, y, z = facts["cluster"]
+    return LaunchConfig(
+        grid=tuple(facts["grid"]),
+        block=tuple(facts["block"]),
+        shared_bytes=facts["shared_bytes"],
+        cooperative=facts["cooperative"],
+        cluster=(x, y, z) if x else None,
+    )
+
+
+def _global(held: Held) -> Global:
+    assert held.symbol is not None
+    return Global(symbol=held.symbol, nbytes=held.nbytes, constant=held.memory == "constant")
+
+
+def unit(launched: Launched, index: int, parameters: Sequence[Parameter]) -> tuple[ReplayUnit, UnitContents]:
+    """One recorded launch as a replay unit and its memory."""
+    kept, pages = pieces(launched), launched.pages()
+    allocations = _named(launched, kept, parameters)
+    variables = [held for held in launched.held if held.symbol is not None]
+    buffers = [(a.name, piece) for a, piece in zip(allocations, kept, strict=True)]
+    buffers += [(str(held.symbol), Piece(held, 0, held.nbytes)) for held in variables]
+    before = {name: _before(piece, pages) for name, piece in buffers}
+    after = {name: _after(piece, pages, before[name]) for name, piece in buffers if piece.held.after}
+    block = bytes.fromhex(launched.facts["arguments"])
+    pointers = [p for name, data in before.items() for p in _pointers(name, data, allocations)]
+    recorded = ReplayUnit(
+        index=index,
+        launch=_launch_config(launched.facts),
+        arguments=block,
+        pointers=(*_pointers("", np.frombuffer(block, np.uint8), allocations, 4), *pointers),
+        allocations=tuple(allocations),
+        globals=tuple(map(_global, variables)),
+        written=tuple(after),
+        occurrence=launched.facts["occurrence"],
+        seconds=launched.facts["seconds"],
+        stream=launched.facts["stream"],
+        held_out=index > 0,
+    )
+    return recorded, UnitContents(before, after)
+
+
+def _before(piece: Piece, pages: Bytes) -> Bytes:
+    return filled(piece.held.before, pages, np.zeros(piece.nbytes, np.uint8), piece.start)
+
+
+def _after(piece: Piece, pages: Bytes, before: Bytes) -> Bytes:
+    return filled(piece.held.after, pages, before.copy(), piece.start)
+
+
+# -- a capture --------------------------------------------------------------------------------------------------------
+
+
+def image_of(launched: Launched) -> tuple[bytes, ImageFormat] | None:
+    """The image that ran: machine code out of a fat binary where it is for this GPU, else all of what was loaded."""
+    if launched.image is None:
+        return None
+    try:
+        data = launched.image.read_bytes()
+    except OSError as error:
+        raise RecordError(f"image {launched.image} cannot be read ({error.strerror}): record again") from error
+    kind = launched.image.suffix.removeprefix(".")
+    if kind == "fatbin" and (code := machine_code(data, launched.facts["arch"])):
+        return code, "cubin"
+    return data, cast(ImageFormat, kind)
+
+
+def recorded_on(launched: Launched) -> tuple[tuple[str, str], ...]:
+    """Where a launch ran, and how long it took there."""
+    facts = launched.facts
+    version = f"{facts['driver'] // 1000}.{facts['driver'] % 1000 // 10}"
+    found = {"device": "cuda", "arch": facts["arch"], "gpu": facts["gpu"], "driver": version}
+    found["launch_us"] = f"{1e6 * facts['gpu_seconds']:.2f}"
+    settings = ("registers", "local_bytes", "static_shared_bytes", "max_dynamic_shared_bytes", "stack_bytes")
+    return tuple(sorted({**found, **{name: str(facts[name]) for name in settings if name in facts}}.items()))
+
+
+def write(path: Path, application: str, command: Sequence[str], group: Sequence[Launched], known: Described) -> Capture:
+    """One capture of the recorded launches of one kernel, in order; one launch is in memory at a time."""
+    first = group[0]
+    parameters = parameters_of(first, known.parameters)
+    units = tuple(unit(launched, index, parameters)[0] for index, launched in enumerate(group))
+    image = image_of(first)
+    capture = Capture(
+        path=str(path),
+        application=application,
+        symbol=first.kernel,
+        demangled=known.demangled or demangled(first.kernel),
+        parameters=parameters,
+        source=None,
+        units=units,
+        image_format=image[1] if image else None,
+        command=tuple(command),
+        recorded_on=recorded_on(first),
+    )
+    contents = (unit(launched, index, parameters)[1] for index, launched in enumerate(group))
+    return store.write(path, capture, contents, image=image[0] if image else None)
+
+
+def grouped(found: Sequence[Launched]) -> list[list[Launched]]:
+    """Launches by kernel and image, each in order; the same launch of several ranks counts once."""
+    groups: dict[tuple[str, str], list[Launched]] = {}
+    for launched in found:
+        groups.setdefault((launched.kernel, launched.facts["image"]), []).append(launched)
+    return list(groups.values())
+
+
+def file_names(groups: Sequence[Sequence[Launched]]) -> list[str]:
+    """A file name for each kernel: its own name, numbered where two share it."""
+    names: list[str] = []
+    for group in groups:
+        base = re.sub(r"[^\w.-]+", "_", demangled(group[0].kernel).removesuffix("<...>").replace("::", "."))
+        name = next(n for n in (base, *(f"{base}-{i}" for i in range(2, len(names) + 3))) if n not in names)
+        names.append(name)
+    return names

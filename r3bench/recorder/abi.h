@@ -1,0 +1,67 @@
+// What the recorder needs of the binary interface of libcuda.so.1: written down here, so that no toolkit is needed.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace r3 {
+
+using Result = int;
+using Address = uint64_t;
+using Handle = void *;
+
+enum : Result {
+    SUCCESS = 0,
+    NOT_INITIALIZED = 3,
+    NOT_FOUND = 500,
+    NOT_READY = 600,
+};
+
+struct Dim3 {
+    unsigned x, y, z;
+};
+
+struct IpcHandle {
+    char bytes[64];
+};
+
+struct LaunchAttribute {
+    int id;
+    int pad;
+    union {
+        char bytes[64];
+        Dim3 cluster;
+        int cooperative;
+    };
+};
+
+enum { ATTRIBUTE_COOPERATIVE = 2, ATTRIBUTE_CLUSTER = 4 };
+
+// CUlaunchConfig
+struct LaunchConfig {
+    Dim3 grid, block;
+    unsigned shared_bytes;
+    Handle stream;
+    LaunchAttribute *attributes;
+    unsigned attribute_count;
+};
+
+// CUDA_KERNEL_NODE_PARAMS_v2
+struct KernelNode {
+    Handle function;
+    Dim3 grid, block;
+    unsigned shared_bytes;
+    void **parameters;
+    void **extra;
+    Handle kernel;
+    Handle context;
+};
+
+enum { NODE_KERNEL = 0, NODE_CHILD_GRAPH = 4 };
+
+// Words of the array "extra" of a launch.
+enum : uintptr_t { EXTRA_END = 0, EXTRA_BUFFER = 1, EXTRA_SIZE = 2 };
+
+const Handle PER_THREAD_STREAM = reinterpret_cast<Handle>(2);
+
+}  // namespace r3

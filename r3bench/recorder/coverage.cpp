@@ -1,0 +1,51 @@
+#include "coverage.h"
+
+#include <unistd.h>
+
+#include "folder.h"
+#include "plan.h"
+#include "system.h"
+
+namespace r3 {
+
+namespace {
+
+Lock count_lock;
+long unknown, graphs;
+
+void put_kernel(Kernel &kernel, void *into) {
+    Text &text = *static_cast<Text *>(into);
+    text.add("%s\n {\"kernel\": ", text.c_str()[text.size() - 1] == '[' ? "" : ",").quoted(kernel.name);
+    text.add(", \"launches\": %ld, \"recorded\": %ld, \"substituted\": %ld, ", kernel.launches, kernel.recorded,
+             kernel.substituted);
+    text.add("\"gpu_seconds\": %.9f, \"timed\": %lu, ", kernel.gpu_seconds, kernel.timed);
+    text.add("\"grid\": [%u, %u, %u], \"block\": [%u, %u, %u], \"reasons\": {", kernel.grid.x, kernel.grid.y,
+             kernel.grid.z, kernel.block.x, kernel.block.y, kernel.block.z);
+    for (size_t i = 0; i < kernel.reasons.size(); i++)
+        text.add("%s", i ? ", " : "").quoted(kernel.reasons[i].text).add(": %ld", kernel.reasons[i].count);
+    text.add("}}");
+}
+
+}  // namespace
+
+void coverage_count(Kernel &kernel, const char *reason) {
+    Held held(count_lock);
+    for (Kernel::Reason &each : kernel.reasons)
+        if (!strcmp(each.text, reason)) return void(each.count++);
+    kernel.reasons.push({reason, 1});
+}
+
+void coverage_unknown() { __atomic_add_fetch(&unknown, 1, __ATOMIC_RELAXED); }
+void coverage_graph() { __atomic_add_fetch(&graphs, 1, __ATOMIC_RELAXED); }
+
+void coverage_write(bool ended) {
+    Text text, path;
+    text.add("{\"pid\": %d, \"ended\": %s, \"seconds\": %.6f, ", getpid(), ended ? "true" : "false", elapsed());
+    text.add("\"unknown\": %ld, \"graphs\": %ld, \"kernels\": [", unknown, graphs);
+    kernels_each(put_kernel, &text);
+    text.add("]}\n");
+    path.add("%s/coverage.json", folder());
+    write_whole(path.c_str(), text.c_str(), text.size());
+}
+
+}  // namespace r3

@@ -1,0 +1,13 @@
+// What became of every launch: recorded, substituted, or not and why. Written to the folder of the process.
+#pragma once
+
+#include "modules.h"
+
+namespace r3 {
+
+void coverage_count(Kernel &kernel, const char *reason);  // a launch that the user wanted and did not get
+void coverage_unknown();                                  // a launch of a function that nobody knows
+void coverage_graph();                                    // an instantiated graph whose launches are not seen singly
+void coverage_write(bool ended);
+
+}  // namespace r3

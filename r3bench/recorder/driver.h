@@ -1,0 +1,71 @@
+// The real functions of the driver that the recorder calls itself; a member is null where the driver lacks it.
+#pragma once
+
+#include "abi.h"
+
+namespace r3 {
+
+// name in the driver, result, arguments
+#define R3_DRIVER_FUNCTIONS(F)                                                            \
+    F(cuCtxSynchronize, Result, ())                                                       \
+    F(cuCtxGetCurrent, Result, (Handle *))                                                \
+    F(cuCtxGetDevice, Result, (int *))                                                    \
+    F(cuDeviceGetAttribute, Result, (int *, int, int))                                    \
+    F(cuDeviceGetName, Result, (char *, int, int))                                        \
+    F(cuDriverGetVersion, Result, (int *))                                                \
+    F(cuStreamCreate, Result, (Handle *, unsigned))                                       \
+    F(cuStreamDestroy_v2, Result, (Handle))                                               \
+    F(cuStreamQuery, Result, (Handle))                                                    \
+    F(cuStreamIsCapturing, Result, (Handle, int *))                                       \
+    F(cuThreadExchangeStreamCaptureMode, Result, (int *))                                 \
+    F(cuEventCreate, Result, (Handle *, unsigned))                                        \
+    F(cuEventRecord, Result, (Handle, Handle))                                            \
+    F(cuEventQuery, Result, (Handle))                                                     \
+    F(cuEventSynchronize, Result, (Handle))                                               \
+    F(cuEventElapsedTime, Result, (float *, Handle, Handle))                              \
+    F(cuEventDestroy_v2, Result, (Handle))                                                \
+    F(cuMemAlloc_v2, Result, (Address *, size_t))                                         \
+    F(cuMemFree_v2, Result, (Address))                                                    \
+    F(cuMemGetAddressRange_v2, Result, (Address *, size_t *, Address))                    \
+    F(cuMemHostAlloc, Result, (void **, size_t, unsigned))                                \
+    F(cuMemFreeHost, Result, (void *))                                                    \
+    F(cuMemcpyDtoHAsync_v2, Result, (void *, Address, size_t, Handle))                    \
+    F(cuMemcpyDtoH_v2, Result, (void *, Address, size_t))                                 \
+    F(cuMemcpyHtoD_v2, Result, (Address, const void *, size_t))                           \
+    F(cuMemcpyDtoDAsync_v2, Result, (Address, Address, size_t, Handle))                   \
+    F(cuModuleLoadData, Result, (Handle *, const void *))                                 \
+    F(cuModuleGetFunction, Result, (Handle *, Handle, const char *))                      \
+    F(cuModuleGetGlobal_v2, Result, (Address *, size_t *, Handle, const char *))          \
+    F(cuModuleUnload, Result, (Handle))                                                   \
+    F(cuLibraryGetGlobal, Result, (Address *, size_t *, Handle, const char *))            \
+    F(cuLibraryGetModule, Result, (Handle *, Handle))                                     \
+    F(cuKernelGetFunction, Result, (Handle *, Handle))                                    \
+    F(cuKernelGetName, Result, (const char **, Handle))                                   \
+    F(cuKernelGetParamInfo, Result, (Handle, size_t, size_t *, size_t *))                 \
+    F(cuKernelGetLibrary, Result, (Handle *, Handle))                                     \
+    F(cuFuncGetName, Result, (const char **, Handle))                                     \
+    F(cuFuncGetParamInfo, Result, (Handle, size_t, size_t *, size_t *))                   \
+    F(cuFuncGetModule, Result, (Handle *, Handle))                                        \
+    F(cuFuncGetAttribute, Result, (int *, int, Handle))                                   \
+    F(cuFuncSetAttribute, Result, (Handle, int, int))                                     \
+    F(cuCtxGetLimit, Result, (size_t *, int))                                             \
+    F(cuLaunchKernel, Result,                                                             \
+      (Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void **, void **)) \
+    F(cuGraphGetNodes, Result, (Handle, Handle *, size_t *))                              \
+    F(cuGraphNodeGetType, Result, (Handle, int *))                                        \
+    F(cuGraphKernelNodeGetParams_v2, Result, (Handle, KernelNode *))                      \
+    F(cuGraphChildGraphNodeGetGraph, Result, (Handle, Handle *))
+
+struct Driver {
+#define R3_MEMBER(name, result, arguments) result(*name) arguments;
+    R3_DRIVER_FUNCTIONS(R3_MEMBER)
+#undef R3_MEMBER
+};
+
+// Resolved on first use; all members are null where the process has no libcuda.so.1.
+const Driver &driver();
+
+// A function of the real libcuda.so.1 by its exported name, or null.
+void *real_driver_function(const char *name);
+
+}  // namespace r3

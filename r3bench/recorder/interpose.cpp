@@ -1,0 +1,146 @@
+// Answers dlsym and cuGetProcAddress with our entry points, and finds the driver's own behind them.
+#include "interpose.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+#include "driver.h"
+#include "system.h"
+
+#if defined(__x86_64__)
+#define R3_FIRST_GLIBC "GLIBC_2.2.5"
+#else
+#define R3_FIRST_GLIBC "GLIBC_2.17"
+#endif
+
+namespace r3 {
+
+using Dlsym = void *(*)(void *, const char *);
+
+namespace {
+
+Entry *first;
+
+Dlsym real_dlsym() {
+    static Dlsym found;
+    if (!found) found = reinterpret_cast<Dlsym>(dlvsym(RTLD_NEXT, "dlsym", R3_FIRST_GLIBC));
+    return found;
+}
+
+Entry *named(const char *name) {
+    for (Entry *entry = first; entry; entry = entry->next)
+        if (!strcmp(entry->name, name)) return entry;
+    return nullptr;
+}
+
+void *library_of(const char *name) {
+    static void *cuda, *hip;
+    bool of_hip = !strncmp(name, "hip", 3) || !strncmp(name, "__hip", 5);
+    void *&library = of_hip ? hip : cuda;
+    const char *file = of_hip ? "libamdhip64.so" : "libcuda.so.1";
+    if (!library) library = dlopen(file, RTLD_LAZY | RTLD_NOLOAD);
+    if (!library) library = dlopen(file, RTLD_LAZY);
+    return library;
+}
+
+void *real_function(const char *name) {
+    void *library = library_of(name);
+    return library && real_dlsym() ? real_dlsym()(library, name) : nullptr;
+}
+
+// Our entry point for what the driver answered: versions and per-thread variants have addresses of their own.
+Entry *standing_for(void *real) {
+    for (Entry *entry = first; entry; entry = entry->next)
+        if (real_of(*entry) == real) return entry;
+    return nullptr;
+}
+
+// A driver that hands out other addresses than it exports: by name then, for functions that have one version only.
+Entry *standing_for(const char *symbol, uint64_t flags) {
+    const uint64_t per_thread = 2;
+    char name[128];
+    const char *versions[] = {"", "_v2"};
+    for (const char *version : versions) {
+        snprintf(name, sizeof name, "%s%s%s", symbol, version, flags & per_thread ? "_ptsz" : "");
+        if (Entry *entry = named(name)) return entry;
+    }
+    return flags & per_thread ? standing_for(symbol, 0) : nullptr;
+}
+
+bool is_ours(const void *function) {
+    for (Entry *entry = first; entry; entry = entry->next)
+        if (entry->ours == function) return true;
+    return false;
+}
+
+bool interesting(const char *name) {
+    return (name[0] == 'c' && name[1] == 'u') || !strncmp(name, "hip", 3) || !strncmp(name, "__hip", 5);
+}
+
+void answer(const char *symbol, void **function, uint64_t flags) {
+    if (!function || !*function || is_ours(*function)) return;
+    if (Entry *entry = standing_for(*function)) {
+        *function = entry->ours;
+    } else if (Entry *entry = standing_for(symbol, flags)) {
+        entry->real = *function;
+        *function = entry->ours;
+    }
+}
+
+}  // namespace
+
+Entry::Entry(const char *name, void *ours) : name(name), ours(ours), real(nullptr), next(first) { first = this; }
+
+Entry *entries() { return first; }
+
+void *real_of(Entry &entry) {
+    if (!entry.real) entry.real = real_function(entry.name);
+    return entry.real;
+}
+
+void *real_driver_function(const char *name) { return real_function(name); }
+
+const Driver &driver() {
+    static Driver found;
+    static bool complete;
+    if (!complete) {
+#define R3_RESOLVE(name, result, arguments) \
+    found.name = reinterpret_cast<result(*) arguments>(real_driver_function(#name));
+        R3_DRIVER_FUNCTIONS(R3_RESOLVE)
+#undef R3_RESOLVE
+        complete = true;
+    }
+    return found;
+}
+
+static void *our_dlsym(void *library, const char *name) {
+    void *real = real_dlsym()(library, name);
+    Entry *entry = real ? named(name) : nullptr;
+    return entry ? entry->ours : real;
+}
+
+}  // namespace r3
+
+using r3::Address;
+using r3::Handle;
+
+R3_ENTRY(cuGetProcAddress, (const char *symbol, void **function, int version, uint64_t flags),
+         (symbol, function, version, flags), {
+             r3::Result result = real_cuGetProcAddress(symbol, function, version, flags);
+             if (result == r3::SUCCESS) r3::answer(symbol, function, flags);
+             return result;
+         })
+
+R3_ENTRY(cuGetProcAddress_v2, (const char *symbol, void **function, int version, uint64_t flags, int *status),
+         (symbol, function, version, flags, status), {
+             r3::Result result = real_cuGetProcAddress_v2(symbol, function, version, flags, status);
+             if (result == r3::SUCCESS) r3::answer(symbol, function, flags);
+             return result;
+         })
+
+// RTLD_NEXT and RTLD_DEFAULT mean something by who asks: those go on by a tail call, which leaves the asker in place.
+extern "C" __attribute__((visibility("default"))) void *dlsym(void *library, const char *name) {
+    if (library == RTLD_NEXT || library == RTLD_DEFAULT || !r3::interesting(name))
+        __attribute__((musttail)) return r3::real_dlsym()(library, name);
+    return r3::our_dlsym(library, name);
+}

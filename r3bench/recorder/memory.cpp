@@ -1,0 +1,197 @@
+// Every way in which an application gets and returns memory.
+#include "memory.h"
+
+#include "driver.h"
+#include "interpose.h"
+#include "system.h"
+
+namespace r3 {
+
+namespace {
+
+Lock table_lock;
+Vector<Allocation> table;  // ordered by address
+Map<uint64_t, bool> textures;
+uint64_t made;
+
+// The first allocation that starts behind an address.
+size_t behind(Address address) {
+    size_t low = 0, high = table.size();
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (table[middle].address <= address) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+void note_texture(uint64_t handle) {
+    Held held(table_lock);
+    textures.at(handle) = true;
+}
+
+}  // namespace
+
+void memory_add(Address address, size_t nbytes, const char *kind) {
+    if (!address || !nbytes) return;
+    Held held(table_lock);
+    size_t at = behind(address);
+    Allocation added = {address, nbytes, kind, ++made};
+    if (at && table[at - 1].address == address) table[at - 1] = added;
+    else table.insert(at, added);
+}
+
+void memory_remove(Address address) {
+    Held held(table_lock);
+    size_t at = behind(address);
+    if (at && table[at - 1].address == address) table.erase(at - 1);
+}
+
+bool memory_find(Address address, Allocation &found) {
+    Held held(table_lock);
+    size_t at = behind(address);
+    if (!at || address > table[at - 1].end()) return false;
+    found = table[at - 1];
+    return true;
+}
+
+void memory_snapshot(Vector<Allocation> &into) {
+    Held held(table_lock);
+    into.clear();
+    into.append(table.begin(), table.size());
+}
+
+bool memory_is_texture(uint64_t word) {
+    Held held(table_lock);
+    return word && textures.find(word) != nullptr;
+}
+
+void memory_renew() { table_lock.renew(); }
+
+static Result added(Result result, const Address *address, size_t nbytes, const char *kind) {
+    if (result == SUCCESS && address) memory_add(*address, nbytes, kind);
+    return result;
+}
+
+static Result added(Result result, void *const *address, size_t nbytes, const char *kind) {
+    if (result == SUCCESS && address) memory_add(reinterpret_cast<Address>(*address), nbytes, kind);
+    return result;
+}
+
+// Taken out before the driver frees it: another thread may get the same address at once.
+static void removed(Address address) { memory_remove(address); }
+
+// How much memory of another process there is behind an address.
+static size_t range_of(Address at) {
+    size_t nbytes = 0;
+    Address start;
+    if (!driver().cuMemGetAddressRange_v2 || driver().cuMemGetAddressRange_v2(&start, &nbytes, at)) return 0;
+    return nbytes;
+}
+
+static Result noted(Result result, const uint64_t *handle) {
+    if (result == SUCCESS && handle) note_texture(*handle);
+    return result;
+}
+
+}  // namespace r3
+
+using r3::Address;
+using r3::Handle;
+
+// -- device memory --
+
+R3_ENTRY(cuMemAlloc_v2, (Address *at, size_t nbytes), (at, nbytes),
+         { return r3::added(real_cuMemAlloc_v2(at, nbytes), at, nbytes, "device"); })
+
+R3_ENTRY(cuMemAllocPitch_v2, (Address *at, size_t *pitch, size_t width, size_t height, unsigned element),
+         (at, pitch, width, height, element), {
+             r3::Result result = real_cuMemAllocPitch_v2(at, pitch, width, height, element);
+             return r3::added(result, at, result == r3::SUCCESS ? *pitch * height : 0, "device");
+         })
+
+R3_ENTRY(cuMemAllocManaged, (Address *at, size_t nbytes, unsigned flags), (at, nbytes, flags),
+         { return r3::added(real_cuMemAllocManaged(at, nbytes, flags), at, nbytes, "managed"); })
+
+R3_ENTRY(cuMemFree_v2, (Address at), (at), {
+    r3::removed(at);
+    return real_cuMemFree_v2(at);
+})
+
+// -- stream-ordered memory and pools --
+
+R3_ENTRY(cuMemAllocAsync, (Address *at, size_t nbytes, Handle stream), (at, nbytes, stream),
+         { return r3::added(real_cuMemAllocAsync(at, nbytes, stream), at, nbytes, "pool"); })
+
+R3_ENTRY(cuMemAllocAsync_ptsz, (Address *at, size_t nbytes, Handle stream), (at, nbytes, stream),
+         { return r3::added(real_cuMemAllocAsync_ptsz(at, nbytes, stream), at, nbytes, "pool"); })
+
+R3_ENTRY(cuMemAllocFromPoolAsync, (Address *at, size_t nbytes, Handle pool, Handle stream), (at, nbytes, pool, stream),
+         { return r3::added(real_cuMemAllocFromPoolAsync(at, nbytes, pool, stream), at, nbytes, "pool"); })
+
+R3_ENTRY(cuMemAllocFromPoolAsync_ptsz, (Address *at, size_t nbytes, Handle pool, Handle stream),
+         (at, nbytes, pool, stream),
+         { return r3::added(real_cuMemAllocFromPoolAsync_ptsz(at, nbytes, pool, stream), at, nbytes, "pool"); })
+
+R3_ENTRY(cuMemFreeAsync, (Address at, Handle stream), (at, stream), {
+    r3::removed(at);
+    return real_cuMemFreeAsync(at, stream);
+})
+
+R3_ENTRY(cuMemFreeAsync_ptsz, (Address at, Handle stream), (at, stream), {
+    r3::removed(at);
+    return real_cuMemFreeAsync_ptsz(at, stream);
+})
+
+// -- mapped memory --
+
+R3_ENTRY(cuMemMap, (Address at, size_t nbytes, size_t offset, uint64_t handle, uint64_t flags),
+         (at, nbytes, offset, handle, flags),
+         { return r3::added(real_cuMemMap(at, nbytes, offset, handle, flags), &at, nbytes, "device"); })
+
+R3_ENTRY(cuMemUnmap, (Address at, size_t nbytes), (at, nbytes), {
+    r3::removed(at);
+    return real_cuMemUnmap(at, nbytes);
+})
+
+// -- memory of the host that the device sees --
+
+R3_ENTRY(cuMemHostAlloc, (void **at, size_t nbytes, unsigned flags), (at, nbytes, flags),
+         { return r3::added(real_cuMemHostAlloc(at, nbytes, flags), at, nbytes, "host"); })
+
+R3_ENTRY(cuMemAllocHost_v2, (void **at, size_t nbytes), (at, nbytes),
+         { return r3::added(real_cuMemAllocHost_v2(at, nbytes), at, nbytes, "host"); })
+
+R3_ENTRY(cuMemHostRegister_v2, (void *at, size_t nbytes, unsigned flags), (at, nbytes, flags),
+         { return r3::added(real_cuMemHostRegister_v2(at, nbytes, flags), &at, nbytes, "host"); })
+
+R3_ENTRY(cuMemHostUnregister, (void *at), (at), {
+    r3::removed(reinterpret_cast<Address>(at));
+    return real_cuMemHostUnregister(at);
+})
+
+R3_ENTRY(cuMemFreeHost, (void *at), (at), {
+    r3::removed(reinterpret_cast<Address>(at));
+    return real_cuMemFreeHost(at);
+})
+
+// -- memory of other processes --
+
+R3_ENTRY(cuIpcOpenMemHandle_v2, (Address *at, r3::IpcHandle handle, unsigned flags), (at, handle, flags), {
+    r3::Result result = real_cuIpcOpenMemHandle_v2(at, handle, flags);
+    return r3::added(result, at, result == r3::SUCCESS ? r3::range_of(*at) : 0, "device");
+})
+
+R3_ENTRY(cuIpcCloseMemHandle, (Address at), (at), {
+    r3::removed(at);
+    return real_cuIpcCloseMemHandle(at);
+})
+
+// -- what is seen and cannot be recorded --
+
+R3_ENTRY(cuTexObjectCreate, (uint64_t *made, const void *resource, const void *texture, const void *view),
+         (made, resource, texture, view),
+         { return r3::noted(real_cuTexObjectCreate(made, resource, texture, view), made); })
+
+R3_ENTRY(cuSurfObjectCreate, (uint64_t *made, const void *resource), (made, resource),
+         { return r3::noted(real_cuSurfObjectCreate(made, resource), made); })

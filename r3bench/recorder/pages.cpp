@@ -1,0 +1,87 @@
+#include "pages.h"
+
+#include "driver.h"
+#include "system.h"
+
+// The text of pages.ptx, which the build gives the place of.
+__asm__(".section .rodata\n"
+        ".balign 16\n"
+        "r3_pages_ptx:\n"
+        ".incbin \"" R3_PAGES_PTX "\"\n"
+        ".byte 0\n"
+        ".previous\n");
+extern "C" __attribute__((visibility("hidden"))) const char r3_pages_ptx[];
+
+namespace r3 {
+
+namespace {
+
+const size_t SMALL = 64 << 10, PIECE = 4 << 20;
+const unsigned THREADS = 256, PAGES_A_BLOCK = THREADS / 32;
+
+struct OnDevice {
+    Handle context;
+    Handle kernel;
+};
+
+Vector<OnDevice> loaded;
+
+// Our kernel in the current context; null where the driver does not take it.
+Handle kernel_here() {
+    const Driver &real = driver();
+    Handle context = nullptr, module = nullptr, kernel = nullptr;
+    if (real.cuCtxGetCurrent(&context)) return nullptr;
+    for (const OnDevice &each : loaded)
+        if (each.context == context) return each.kernel;
+    if (!real.cuModuleLoadData(&module, r3_pages_ptx)) real.cuModuleGetFunction(&kernel, module, "r3_pages");
+    loaded.push({context, kernel});
+    return kernel;
+}
+
+size_t pages_of(size_t nbytes) { return (nbytes + PAGE_BYTES - 1) / PAGE_BYTES; }
+
+bool all_zero(const unsigned char *bytes, size_t nbytes) {
+    return !nbytes || (bytes[0] == 0 && !memcmp(bytes, bytes + 1, nbytes - 1));
+}
+
+// By way of host memory: few pages, odd addresses, drivers that do not take our kernel.
+bool digest_on_host(Address at, size_t nbytes, Digest *into) {
+    unsigned char *bytes = static_cast<unsigned char *>(malloc(PIECE));
+    bool read = bytes != nullptr;
+    for (size_t done = 0; read && done < nbytes; done += PIECE) {
+        size_t piece = nbytes - done < PIECE ? nbytes - done : PIECE;
+        read = driver().cuMemcpyDtoH_v2(bytes, at + done, piece) == SUCCESS;
+        for (size_t page = 0; read && page < piece; page += PAGE_BYTES) {
+            size_t length = piece - page < PAGE_BYTES ? piece - page : PAGE_BYTES;
+            Digest digest = all_zero(bytes + page, length) ? Digest{0, 0} : digest_of(bytes + page, length);
+            into[(done + page) / PAGE_BYTES] = digest;
+        }
+    }
+    free(bytes);
+    return read;
+}
+
+bool digest_on_device(Handle kernel, Address at, size_t nbytes, Vector<Digest> &into) {
+    const Driver &real = driver();
+    Address digests;
+    if (real.cuMemAlloc_v2(&digests, into.size() * sizeof(Digest))) return false;
+    uint64_t length = nbytes;
+    void *parameters[] = {&at, &length, &digests};
+    unsigned blocks = static_cast<unsigned>((into.size() + PAGES_A_BLOCK - 1) / PAGES_A_BLOCK);
+    Result result = real.cuLaunchKernel(kernel, blocks, 1, 1, THREADS, 1, 1, 0, nullptr, parameters, nullptr);
+    if (!result) result = real.cuMemcpyDtoH_v2(into.begin(), digests, into.size() * sizeof(Digest));
+    real.cuMemFree_v2(digests);
+    return result == SUCCESS;
+}
+
+}  // namespace
+
+bool pages_digest(Address at, size_t nbytes, Vector<Digest> &into) {
+    into.resize(pages_of(nbytes));
+    Handle kernel = nbytes > SMALL && at % 16 == 0 ? kernel_here() : nullptr;
+    return (kernel && digest_on_device(kernel, at, nbytes, into)) || digest_on_host(at, nbytes, into.begin());
+}
+
+void pages_renew() { loaded.clear(); }
+
+}  // namespace r3

@@ -1,0 +1,49 @@
+// 128 bits that stand for the content of each page, zero for a page of zeros. One warp a page.
+// pages.ptx beside this file is made from it; tests/recorder/test_pages.py makes it anew and compares.
+
+using u32 = unsigned int;
+using u64 = unsigned long long;
+
+struct alignas(16) Pair {
+    u64 low, high;
+};
+
+static __device__ u64 mixed(u64 word) {
+    word = (word ^ (word >> 32)) * 0xd6e8feb86659fd93ull;
+    return word ^ (word >> 29);
+}
+
+static __device__ u64 summed(u64 value) {
+    for (int step = 16; step; step /= 2) {
+        u32 low = __shfl_xor_sync(0xffffffffu, (u32)value, step);
+        u32 high = __shfl_xor_sync(0xffffffffu, (u32)(value >> 32), step);
+        value += (u64)high << 32 | low;
+    }
+    return value;
+}
+
+// `at` is aligned to 16 bytes; pages of 4096 bytes, the last may be shorter.
+extern "C" __global__ void r3_pages(const unsigned char *at, u64 nbytes, Pair *digests) {
+    u64 page = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    u32 lane = threadIdx.x % 32;
+    u64 start = page * 4096;
+    if (start >= nbytes) return;
+    u64 low = 0, high = 0, any = 0;
+    for (u32 offset = lane * 16; offset < 4096; offset += 512) {
+        Pair words = {0, 0};
+        u64 place = start + offset;
+        if (place + 16 <= nbytes) {
+            words = *(const Pair *)(at + place);
+        } else {
+            for (u32 i = 0; i < 16 && place + i < nbytes; i++)
+                (i < 8 ? words.low : words.high) |= (u64)at[place + i] << 8 * (i % 8);
+        }
+        any |= words.low | words.high;
+        u64 salt = (offset + 1) * 0x9e3779b97f4a7c15ull;
+        low += mixed(words.low ^ salt) * 3 + mixed(words.high + salt);
+        high += mixed(words.high ^ mixed(salt)) * 5 + mixed(words.low + mixed(salt));
+    }
+    bool zero = !__any_sync(0xffffffffu, any != 0);
+    low = summed(mixed(low)), high = summed(mixed(high + lane));
+    if (lane == 0) digests[page] = zero ? Pair{0, 0} : Pair{low, high | 1};
+}

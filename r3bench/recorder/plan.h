@@ -1,0 +1,33 @@
+// What the user asked for, read once from the file that R3BENCH_PLAN names: lines of a key, a space, a value.
+#pragma once
+
+#include <regex.h>
+
+#include "containers.h"
+
+namespace r3 {
+
+struct Substitute {
+    const char *path;  // of a description, see substitute.h
+};
+
+struct Plan {
+    bool active;       // there is a plan; without one every call is passed through
+    bool profile;      // time every launch
+    const char *folder;
+    Vector<regex_t> kernels, excluded;
+    Vector<long> launches;
+    Vector<const char *> variables;  // names of device variables that packed images may have
+    Vector<Substitute> substitutes;
+    long every, skip, most_per_kernel;
+    bool distinct;
+    uint64_t most_bytes;
+    double timeout_s;
+};
+
+const Plan &plan();
+
+// Whether a kernel of this name is one that the user wants.
+bool plan_wants(const char *kernel);
+
+}  // namespace r3

@@ -1,0 +1,61 @@
+// The life of the process: where its output goes, what a fork changes, what is written at its end.
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "coverage.h"
+#include "folder.h"
+#include "memory.h"
+#include "modules.h"
+#include "pages.h"
+#include "pipeline.h"
+#include "plan.h"
+#include "profile.h"
+#include "recording.h"
+#include "streams.h"
+#include "system.h"
+#include "unit.h"
+
+namespace r3 {
+
+namespace {
+
+char path[4096];
+
+void in_child() {
+    memory_renew();
+    modules_renew();
+    streams_renew();
+    pipeline_renew();
+    pages_renew();
+    recording_renew();
+    profile_renew();
+    units_renew();
+    folder_renew();
+}
+
+__attribute__((constructor)) void begin() {
+    if (plan().active) pthread_atfork(nullptr, nullptr, in_child);
+}
+
+__attribute__((destructor)) void end() {
+    if (!plan().active || !kernels_count()) return;
+    if (plan().profile) profile_collect();
+    coverage_write(true);
+}
+
+}  // namespace
+
+const char *folder() {
+    if (!path[0]) {
+        snprintf(path, sizeof path, "%s/process-%d", plan().folder, getpid());
+        if (mkdir(path, 0777) && errno != EEXIST) warn_once("%s cannot be made (%s)", path, strerror(errno));
+    }
+    return path;
+}
+
+void folder_renew() {
+    path[0] = 0;
+}
+
+}  // namespace r3

@@ -1,0 +1,136 @@
+#include "recording.h"
+
+#include "coverage.h"
+#include "driver.h"
+#include "plan.h"
+#include "streams.h"
+#include "system.h"
+#include "unit.h"
+
+namespace r3 {
+
+namespace {
+
+Lock recording;
+bool busy;
+__thread bool mine;
+
+bool listed(long occurrence) {
+    if (plan().launches.empty()) return true;
+    for (long wanted : plan().launches)
+        if (wanted == occurrence) return true;
+    return false;
+}
+
+// Dimensions and scalars; words that lead into memory count as equal.
+uint64_t shape_of(const Kernel &kernel, const Launch &launch) {
+    uint64_t shape = mixed(launch.shared_bytes);
+    const Dim3 dims[] = {launch.grid, launch.block, launch.cluster};
+    for (const Dim3 &dim : dims) shape = mixed(mixed(mixed(shape ^ dim.x) + dim.y) ^ dim.z);
+    for (size_t i = 0; launch.parameters && i < kernel.parameters.size(); i++) {
+        uint64_t word = 0;
+        size_t nbytes = kernel.parameters[i].nbytes;
+        memcpy(&word, launch.parameters[i], nbytes < 8 ? nbytes : 8);
+        Allocation held;
+        shape = mixed(shape ^ (nbytes == 8 && memory_find(word, held) ? 0 : word)) + i;
+    }
+    return shape;
+}
+
+bool chosen(const Kernel &kernel, long occurrence) {
+    const Plan &asked = plan();
+    return kernel.wanted && occurrence >= asked.skip && listed(occurrence) &&
+           (occurrence - asked.skip) % asked.every == 0 && kernel.recorded < asked.most_per_kernel;
+}
+
+// Two events around a launch on its own stream; seconds, or 0 where the driver refuses.
+struct Stopwatch {
+    Handle begin = nullptr, end = nullptr;
+
+    explicit Stopwatch(Handle stream) {
+        const Driver &real = driver();
+        if (real.cuEventCreate(&begin, 0) || real.cuEventCreate(&end, 0)) return;
+        real.cuEventRecord(begin, stream);
+    }
+    Waited stop(Handle stream) {
+        if (!end || driver().cuEventRecord(end, stream)) return Waited::failed;
+        return wait_for_event(end, plan().timeout_s);
+    }
+    double seconds() const {
+        float milliseconds = 0;
+        return driver().cuEventElapsedTime(&milliseconds, begin, end) ? 0 : 1e-3 * static_cast<double>(milliseconds);
+    }
+    ~Stopwatch() {
+        if (begin) driver().cuEventDestroy_v2(begin);
+        if (end) driver().cuEventDestroy_v2(end);
+    }
+};
+
+Problem problem_of(Waited waited) {
+    if (waited == Waited::timed_out) return "the device was busy for longer than the time-out";
+    return waited == Waited::failed ? "the driver reported an error" : nullptr;
+}
+
+Problem prologue(Kernel &kernel, const Launch &launch, Unit &unit) {
+    if (any_capture()) return "a stream was being captured into a graph";
+    if (!kernel_describe(kernel, launch.function)) return "this driver does not say what parameters kernels have";
+    if (recorded_bytes() >= plan().most_bytes) return "the recording is as large as was allowed";
+    if (Problem problem = problem_of(wait_for_all(plan().timeout_s))) return problem;
+    return unit.before();
+}
+
+// The launch itself goes on whatever happens to the recording of it.
+Result record(Kernel &kernel, const Launch &launch, long occurrence) {
+    Unit unit(kernel, launch, occurrence);
+    Problem problem = prologue(kernel, launch, unit);
+    if (problem) {
+        coverage_count(kernel, problem);
+        return launch.pass(launch);
+    }
+    Stopwatch watch(launch.stream);
+    Result result = launch.pass(launch);
+    if (result != SUCCESS) problem = "the launch itself failed";
+    if (!problem) problem = problem_of(watch.stop(launch.stream));
+    if (!problem) problem = unit.after(watch.seconds());
+    if (problem) coverage_count(kernel, problem);
+    else kernel.recorded++;
+    coverage_write(false);
+    return result;
+}
+
+}  // namespace
+
+Result launch_recorded(Kernel &kernel, const Launch &launch, long occurrence) {
+    if (!chosen(kernel, occurrence)) {
+        wait_for_recording();
+        return launch.pass(launch);
+    }
+    if (!recording.acquire(plan().timeout_s)) {
+        coverage_count(kernel, "another launch was being recorded");
+        return launch.pass(launch);
+    }
+    __atomic_store_n(&busy, true, __ATOMIC_SEQ_CST);
+    mine = true;
+    bool *known = nullptr;
+    if (plan().distinct && kernel_describe(kernel, launch.function))
+        known = &kernel.shapes.at(shape_of(kernel, launch));
+    bool again = !chosen(kernel, occurrence) || (known && *known);
+    if (known) *known = true;
+    Result result = again ? launch.pass(launch) : record(kernel, launch, occurrence);
+    mine = false;
+    __atomic_store_n(&busy, false, __ATOMIC_SEQ_CST);
+    recording.release();
+    return result;
+}
+
+void wait_for_recording() {
+    if (!__atomic_load_n(&busy, __ATOMIC_SEQ_CST) || mine) return;
+    if (recording.acquire(plan().timeout_s)) recording.release();
+}
+
+void recording_renew() {
+    recording.renew();
+    busy = false;
+}
+
+}  // namespace r3

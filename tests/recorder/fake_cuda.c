@@ -1,0 +1,233 @@
+// A libcuda.so.1 without a GPU: device memory is the host's, and kernels are functions that the program registers.
+// It answers for what the recorder and the test programs use, in the versions that the real one exports.
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef int Result;
+typedef uint64_t Address;
+typedef void *Handle;
+typedef struct {
+    unsigned grid[3], block[3];
+} Dims;
+typedef void (*Function)(void **parameters, const Dims *dims);
+
+enum { SUCCESS = 0, INVALID = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, NOT_FOUND = 500, NOT_READY = 600 };
+
+typedef struct Kernel {
+    char name[64];
+    Function function;
+    int count;
+    size_t sizes[16];
+    struct Kernel *next;
+} Kernel;
+
+typedef struct Variable {
+    char name[64];
+    size_t nbytes;
+    void *bytes;
+    struct Variable *next;
+} Variable;
+
+static Kernel *kernels;
+static Variable *variables;
+static int device_module, device_context, streams_made, busy_polls, capturing;
+static long launches;
+
+// -- what test programs call --
+
+void fakeKernel(const char *name, Function function, int count, const size_t *sizes) {
+    Kernel *kernel = calloc(1, sizeof *kernel);
+    strncpy(kernel->name, name, sizeof kernel->name - 1);
+    kernel->function = function, kernel->count = count;
+    memcpy(kernel->sizes, sizes, (size_t)count * sizeof *sizes);
+    kernel->next = kernels, kernels = kernel;
+}
+void *fakeVariable(const char *name, size_t nbytes) {
+    Variable *variable = calloc(1, sizeof *variable);
+    strncpy(variable->name, name, sizeof variable->name - 1);
+    variable->nbytes = nbytes, variable->bytes = aligned_alloc(256, (nbytes + 255) / 256 * 256);
+    memset(variable->bytes, 0, nbytes);
+    variable->next = variables, variables = variable;
+    return variable->bytes;
+}
+void fakeBusy(int polls) { busy_polls = polls; }
+long fakeLaunches(void) { return launches; }
+
+// -- contexts, devices --
+
+Result cuInit(unsigned flags) { return flags ? INVALID : SUCCESS; }
+Result cuDriverGetVersion(int *version) { return *version = 13000, SUCCESS; }
+Result cuCtxGetCurrent(Handle *context) { return *context = &device_context, SUCCESS; }
+Result cuCtxGetDevice(int *device) { return *device = 0, SUCCESS; }
+Result cuDeviceGetAttribute(int *value, int attribute, int device) {
+    return *value = attribute == 75 ? 9 : 0, device ? INVALID : SUCCESS;
+}
+Result cuDeviceGetName(char *name, int length, int device) {
+    return snprintf(name, (size_t)length, "fake"), device ? INVALID : SUCCESS;
+}
+Result cuCtxSynchronize(void) { return SUCCESS; }
+
+// -- streams and events: everything is done at once, but for the polls that a program asked for --
+
+Result cuStreamCreate(Handle *stream, unsigned flags) {
+    (void)flags;
+    return *stream = (Handle)(uintptr_t)(0x1000 + 16 * ++streams_made), SUCCESS;
+}
+Result cuStreamDestroy_v2(Handle stream) { return stream ? SUCCESS : INVALID; }
+Result cuStreamQuery(Handle stream) {
+    (void)stream;
+    if (!busy_polls) return SUCCESS;
+    busy_polls -= busy_polls > 0;
+    return NOT_READY;
+}
+Result cuStreamIsCapturing(Handle stream, int *state) { return (void)stream, *state = capturing, SUCCESS; }
+Result cuStreamBeginCapture_v2(Handle stream, int mode) { return (void)stream, (void)mode, capturing = 1, SUCCESS; }
+Result cuStreamEndCapture(Handle stream, Handle *graph) {
+    return (void)stream, capturing = 0, *graph = &device_module, SUCCESS;
+}
+typedef struct {
+    struct timespec when;
+} Event;
+Result cuEventCreate(Handle *event, unsigned flags) { return (void)flags, *event = calloc(1, sizeof(Event)), SUCCESS; }
+Result cuEventRecord(Handle event, Handle stream) {
+    (void)stream;
+    clock_gettime(CLOCK_MONOTONIC, &((Event *)event)->when);
+    return SUCCESS;
+}
+Result cuEventQuery(Handle event) { return event ? SUCCESS : INVALID; }
+Result cuEventSynchronize(Handle event) { return event ? SUCCESS : INVALID; }
+Result cuEventElapsedTime(float *milliseconds, Handle begin, Handle end) {
+    const struct timespec *b = &((Event *)begin)->when, *e = &((Event *)end)->when;
+    *milliseconds = (float)(1e3 * (double)(e->tv_sec - b->tv_sec) + 1e-6 * (double)(e->tv_nsec - b->tv_nsec));
+    return SUCCESS;
+}
+Result cuEventDestroy_v2(Handle event) { return free(event), SUCCESS; }
+
+// -- memory --
+
+static Result allocated(Address *at, size_t nbytes) {
+    void *bytes = aligned_alloc(4096, (nbytes + 4095) / 4096 * 4096);
+    if (!bytes) return OUT_OF_MEMORY;
+    memset(bytes, 0, nbytes);
+    return *at = (Address)(uintptr_t)bytes, SUCCESS;
+}
+static void *host(Address at) { return (void *)(uintptr_t)at; }
+Result cuMemAlloc_v2(Address *at, size_t nbytes) { return allocated(at, nbytes); }
+Result cuMemAllocPitch_v2(Address *at, size_t *pitch, size_t width, size_t height, unsigned element) {
+    (void)element;
+    *pitch = (width + 511) / 512 * 512;
+    return allocated(at, *pitch * height);
+}
+Result cuMemAllocManaged(Address *at, size_t nbytes, unsigned flags) { return (void)flags, allocated(at, nbytes); }
+Result cuMemAllocAsync(Address *at, size_t nbytes, Handle stream) { return (void)stream, allocated(at, nbytes); }
+Result cuMemAllocAsync_ptsz(Address *at, size_t nbytes, Handle stream) { return cuMemAllocAsync(at, nbytes, stream); }
+Result cuMemFree_v2(Address at) { return free(host(at)), SUCCESS; }
+Result cuMemFreeAsync(Address at, Handle stream) { return (void)stream, cuMemFree_v2(at); }
+Result cuMemHostAlloc(void **at, size_t nbytes, unsigned flags) { return (void)flags, allocated((Address *)at, nbytes); }
+Result cuMemFreeHost(void *at) { return free(at), SUCCESS; }
+Result cuMemcpyHtoD_v2(Address to, const void *from, size_t nbytes) { return memcpy(host(to), from, nbytes), SUCCESS; }
+Result cuMemcpyDtoH_v2(void *to, Address from, size_t nbytes) { return memcpy(to, host(from), nbytes), SUCCESS; }
+Result cuMemcpyDtoHAsync_v2(void *to, Address from, size_t nbytes, Handle stream) {
+    return (void)stream, cuMemcpyDtoH_v2(to, from, nbytes);
+}
+Result cuMemcpyDtoDAsync_v2(Address to, Address from, size_t nbytes, Handle stream) {
+    return (void)stream, memmove(host(to), host(from), nbytes), SUCCESS;
+}
+
+// -- modules: any PTX text is one and the same module; our own kernel of pages is refused, as by an old driver --
+
+Result cuModuleLoadData(Handle *module, const void *image) {
+    const char *text = image;
+    if (!strstr(text, ".version") || strstr(text, "r3_pages")) return INVALID_IMAGE;
+    return *module = &device_module, SUCCESS;
+}
+Result cuModuleUnload(Handle module) { return module ? SUCCESS : INVALID; }
+Result cuModuleGetFunction(Handle *function, Handle module, const char *name) {
+    (void)module;
+    for (Kernel *kernel = kernels; kernel; kernel = kernel->next)
+        if (!strcmp(kernel->name, name)) return *function = kernel, SUCCESS;
+    return NOT_FOUND;
+}
+Result cuModuleGetGlobal_v2(Address *at, size_t *nbytes, Handle module, const char *name) {
+    (void)module;
+    for (Variable *variable = variables; variable; variable = variable->next)
+        if (!strcmp(variable->name, name))
+            return *at = (Address)(uintptr_t)variable->bytes, *nbytes = variable->nbytes, SUCCESS;
+    return NOT_FOUND;
+}
+static size_t offset_of(const Kernel *kernel, size_t index) {
+    size_t offset = 0;
+    for (size_t i = 0; i <= index; i++) {
+        size_t align = kernel->sizes[i] < 8 ? kernel->sizes[i] : 8;
+        offset = (offset + align - 1) / align * align;
+        if (i < index) offset += kernel->sizes[i];
+    }
+    return offset;
+}
+Result cuFuncGetParamInfo(Handle function, size_t index, size_t *offset, size_t *nbytes) {
+    const Kernel *kernel = function;
+    if (index >= (size_t)kernel->count) return INVALID;
+    return *offset = offset_of(kernel, index), *nbytes = kernel->sizes[index], SUCCESS;
+}
+Result cuFuncGetName(const char **name, Handle function) { return *name = ((Kernel *)function)->name, SUCCESS; }
+Result cuFuncGetModule(Handle *module, Handle function) { return *module = &device_module, function ? SUCCESS : INVALID; }
+
+// -- launches --
+
+static Result run(Handle function, const Dims *dims, void **parameters, void **extra) {
+    Kernel *kernel = function;
+    void *places[16];
+    if (extra) {
+        for (int i = 0; i < kernel->count; i++) places[i] = (char *)extra[1] + offset_of(kernel, (size_t)i);
+        parameters = places;
+    }
+    __atomic_add_fetch(&launches, 1, __ATOMIC_SEQ_CST);
+    if (!capturing) kernel->function(parameters, dims);
+    return SUCCESS;
+}
+Result cuLaunchKernel(Handle function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                      unsigned shared, Handle stream, void **parameters, void **extra) {
+    Dims dims = {{gx, gy, gz}, {bx, by, bz}};
+    return (void)shared, (void)stream, run(function, &dims, parameters, extra);
+}
+Result cuLaunchKernel_ptsz(Handle function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                           unsigned bz, unsigned shared, Handle stream, void **parameters, void **extra) {
+    return cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra);
+}
+Result cuLaunchCooperativeKernel(Handle function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                                 unsigned bz, unsigned shared, Handle stream, void **parameters) {
+    return cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, NULL);
+}
+typedef struct {
+    Dims dims;
+    unsigned shared;
+    Handle stream;
+    void *attributes;
+    unsigned count;
+} Config;
+Result cuLaunchKernelEx(const Config *config, Handle function, void **parameters, void **extra) {
+    return run(function, &config->dims, parameters, extra);
+}
+
+// -- entry points by name and version --
+
+Result cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags, int *status) {
+    const char *suffixes[] = {"_v2", ""};
+    char name[128];
+    Handle self = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    *function = NULL;
+    for (int i = 0; i < 4 && !*function; i++) {
+        if (i < 2 && !(flags & 2)) continue;
+        snprintf(name, sizeof name, "%s%s%s", symbol, suffixes[i % 2], i < 2 ? "_ptsz" : "");
+        *function = dlsym(self, name);
+    }
+    if (status) *status = *function ? 0 : 1;
+    return (void)version, *function ? SUCCESS : NOT_FOUND;
+}
+Result cuGetProcAddress(const char *symbol, void **function, int version, uint64_t flags) {
+    return cuGetProcAddress_v2(symbol, function, version, flags, NULL);
+}
