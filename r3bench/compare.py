@@ -1,48 +1,64 @@
 """Expected against actual memory: a verdict that names the first and the worst differing element.
 
-Integers, pointers and every buffer that the recorded kernel left alone are compared bit by bit. Floats that it wrote
-may differ by a tolerance: by dtype, or per buffer from ``<kernel>.tolerance.toml`` beside ``<kernel>.zarr``::
-
-    [flux]              # name of an allocation or of a global
-    rtol = 1e-9         # fraction of the expected element
-    scale = 1e-12       # fraction of the largest finite expected magnitude of the buffer
-    atol = 0.0          # absolute
-    ulp = 0             # units in the last place of the expected element
-
-    [count]
-    kind = "exact"
-
-An element passes when it is within the largest of the four.
+Integers, pointers and everything that the recorded kernel left alone are compared bit by bit. Floats that it wrote may
+differ by a tolerance: by dtype, by what was measured of the recorded kernel, or by the file beside the capture.
 """
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from r3bench.errors import CaptureError
-from r3bench.model import Allocation, Capture, Difference, Global, ReplayUnit, Status, Verdict
+from r3bench.model import Allocation, Difference, Global, ReplayUnit, Status, Verdict
 
 Bytes = NDArray[np.uint8]
 Elements = NDArray[Any]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Runs:
+    """Some elements of a buffer by number: ``edges`` holds the first and the end of each run in turn, ascending."""
+
+    edges: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, chosen: NDArray[np.bool_]) -> Runs:
+        """Those that are true."""
+        padded = np.concatenate(([False], chosen.reshape(-1), [False]))
+        return cls(np.flatnonzero(padded[1:] != padded[:-1]))
+
+    def __bool__(self) -> bool:
+        return bool(self.edges.size)
+
+    def hold(self, places: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Which of these elements belong to them."""
+        return np.asarray(np.searchsorted(self.edges, places, side="right") % 2 == 1)
+
+
+NOWHERE = Runs(np.empty(0, np.int64))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """How far an element of one buffer may be from what was recorded; the largest of the four limits counts."""
+    """How far an element of one buffer may be from what was recorded; the largest of the four limits counts.
+
+    ``rtol`` is a fraction of the element, ``scale`` of the largest finite magnitude in the buffer, ``ulp`` counts units
+    in the last place of the element. Elements in ``exact`` must be equal all the same; those in ``ignore`` may hold
+    anything.
+    """
 
     kind: Literal["exact", "float"] = "exact"
     rtol: float = 0.0
     scale: float = 0.0
     atol: float = 0.0
     ulp: float = 0.0
+    exact: Runs = NOWHERE
+    ignore: Runs = NOWHERE
 
 
 EXACT = Tolerance()
@@ -62,51 +78,12 @@ _COMPONENT = {"complex64": "float32", "complex128": "float64"}
 
 def default_tolerance(dtype: str) -> Tolerance:
     """The tolerance of a written buffer of this NumPy dtype (or ``bfloat16``); exact for everything but floats."""
-    return _BY_DTYPE.get(_COMPONENT.get(dtype, dtype), EXACT)
+    return _BY_DTYPE.get(component(dtype), EXACT)
 
 
-# -- the file beside the capture ------------------------------------------------------------------------------------
-
-
-def tolerance_path(capture: str | Path) -> Path:
-    """Where the override file of a capture would be: ``a/k.tolerance.toml`` for ``a/k.zarr`` and ``a/k.zarr.zip``."""
-    path = Path(capture)
-    return path.with_name(path.name.removesuffix(".zip").removesuffix(".zarr") + ".tolerance.toml")
-
-
-def tolerances_for(capture: Capture) -> dict[str, Tolerance]:
-    """The overrides written beside a capture, by buffer; empty if there is no such file.
-
-    CaptureError if the file cannot be read, names a buffer that no unit has, or allows an integer buffer to differ.
-    """
-    path = tolerance_path(capture.path)
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise CaptureError(f"{path} cannot be read as TOML ({error}); correct or remove it.") from error
-    dtypes = {buffer.name: buffer.dtype for unit in capture.units for buffer in buffers(unit)}
-    return {name: _override(path, name, table, dtypes) for name, table in tables.items()}
-
-
-def _override(path: Path, name: str, table: Any, dtypes: Mapping[str, str]) -> Tolerance:
-    if name not in dtypes:
-        raise CaptureError(f"{path} names [{name}], but the capture's buffers are {', '.join(sorted(dtypes))}.")
-    if not isinstance(table, dict) or table.keys() - {"kind", "rtol", "scale", "atol", "ulp"}:
-        raise CaptureError(f"{path}: [{name}] may hold only kind, rtol, scale, atol and ulp.")
-    limits = {key: value for key, value in table.items() if key != "kind"}
-    for key, value in limits.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-            raise CaptureError(f"{path}: {key} of [{name}] must be a finite number, zero or larger.")
-    kind = table.get("kind", "float")
-    if kind not in ("exact", "float"):
-        raise CaptureError(f'{path}: kind of [{name}] must be "exact" or "float".')
-    if kind == "exact" and limits:
-        raise CaptureError(f'{path}: [{name}] is "exact", so it cannot have {", ".join(sorted(limits))} too.')
-    if kind == "float" and default_tolerance(dtypes[name]) == EXACT:
-        raise CaptureError(f"{path}: [{name}] holds {dtypes[name]}, which is always compared exactly.")
-    return Tolerance(kind=kind, **limits)
+def component(dtype: str) -> str:
+    """The dtype of the parts of a complex number; any other dtype as it is."""
+    return _COMPONENT.get(dtype, dtype)
 
 
 # -- comparing ------------------------------------------------------------------------------------------------------
@@ -178,18 +155,44 @@ def differences(
     dtype, shape = _view_as(held)
     before, now = _bits(expected, dtype), _bits(actual, dtype)
     places = np.flatnonzero(before != now)
+    if tolerance.ignore:
+        places = places[~tolerance.ignore.hold(places)]
     if tolerance.kind == "exact" or dtype not in _BY_DTYPE:
         error = _distance(_values(before[places], dtype), _values(now[places], dtype))
         limit = np.zeros(places.size)
     else:
         wanted, got = _values(before[places], dtype), _values(now[places], dtype)
         error = _float_distance(wanted, got)
-        limit = _limit(wanted, dtype, tolerance, before)
-        outside = error > limit
+        untouched = tolerance.exact.hold(places)
+        limit = np.where(untouched, 0.0, _limit(wanted, dtype, tolerance, before))
+        outside = untouched | (error > limit)
         places, error, limit = places[outside], error[outside], limit[outside]
     if not places.size:
         return None
     return _difference(held.name, dtype, shape, before, now, places, error, limit)
+
+
+def elements(data: Bytes, buffer: Buffer) -> Elements:
+    """The elements that are compared, as unsigned integers of their size: equal bits are equal elements."""
+    return _bits(data, _view_as(buffer)[0])
+
+
+def compared_shape(buffer: Buffer) -> tuple[int, ...]:
+    """The shape in which elements are counted: complex numbers are pairs, one dimension where none was given."""
+    return _view_as(buffer)[1]
+
+
+def largest(data: Bytes, buffer: Buffer) -> float:
+    """The largest finite magnitude among a buffer's elements."""
+    dtype, _ = _view_as(buffer)
+    return _largest(_values(_bits(data, dtype), dtype))
+
+
+def deviation(expected: Bytes, actual: Bytes, buffer: Buffer) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The absolute difference of every element of a float buffer, and the magnitude expected of it (0: not finite)."""
+    dtype, _ = _view_as(buffer)
+    wanted = _values(_bits(expected, dtype), dtype)
+    return _float_distance(wanted, _values(_bits(actual, dtype), dtype)), _magnitude(wanted)
 
 
 def non_finite(data: Bytes, buffer: Buffer) -> NDArray[np.bool_]:
@@ -252,7 +255,7 @@ def difference_found(expected: Bytes, buffer: Buffer, tolerance: Tolerance, foun
 
 def _view_as(buffer: Buffer) -> tuple[str, tuple[int, ...]]:
     """The dtype and shape to compare in: complex numbers as pairs, odd sizes as bytes, one dimension if in doubt."""
-    dtype = _COMPONENT.get(buffer.dtype, buffer.dtype)
+    dtype = component(buffer.dtype)
     whole = _item_bytes(buffer.dtype)
     if buffer.nbytes % whole:
         return "uint8", (buffer.nbytes,)
@@ -298,7 +301,7 @@ def _float_distance(wanted: Elements, got: Elements) -> NDArray[np.float64]:
 
 
 def _limit(wanted: Elements, dtype: str, tolerance: Tolerance, whole: Elements) -> NDArray[np.float64]:
-    size = np.abs(np.nan_to_num(wanted.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0))
+    size = _magnitude(wanted)
     limit = np.maximum(tolerance.atol, tolerance.rtol * size)
     if tolerance.scale:
         limit = np.maximum(limit, tolerance.scale * _largest(_values(whole, dtype)))
@@ -307,6 +310,11 @@ def _limit(wanted: Elements, dtype: str, tolerance: Tolerance, whole: Elements) 
         exponent = np.maximum(exponent, _SMALLEST_EXPONENT[dtype])
         limit = np.maximum(limit, tolerance.ulp * np.ldexp(1.0, exponent - _MANTISSA_BITS[dtype]))
     return np.asarray(limit, dtype=np.float64)
+
+
+def _magnitude(values: Elements) -> NDArray[np.float64]:
+    """Absolute values; 0 for what is not finite."""
+    return np.abs(np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0))
 
 
 def _largest(values: Elements) -> float:

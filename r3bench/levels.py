@@ -15,7 +15,7 @@ from time import perf_counter
 import numpy as np
 
 from r3bench import perturb, remix
-from r3bench.compare import buffers, non_finite
+from r3bench.compare import NOWHERE, Tolerance, buffers, non_finite
 from r3bench.devices import Bytes
 from r3bench.errors import CandidateFailure
 from r3bench.measure import Arm
@@ -90,6 +90,7 @@ def _oracle(placement: Placement, compiler: Builder, timeout_s: float) -> Iterat
     begin = perf_counter()
     recorded = oracle.epilogue(material.unit, material.before)
     oracle.timeout_s = min(timeout_s, max(_LEAST_S, _LONGER * (perf_counter() - begin)))
+    material = replace(material, tolerances=_inexact(placement))
     for changed in perturb.inputs(material.capture.parameters, material.unit, material.before):
         found = attempt(partial(oracle.epilogue, changed.unit, changed.before))
         usable = found is not None and recorded is not None and not isinstance(found, Failure)
@@ -114,7 +115,7 @@ class _Oracle:
             device.restore(memory)
             order = device.orders[-1]
             device.launch(self.arm.kernel, memory, self.arm.launch, timeout_s=self.timeout_s, order=order)
-            same = device.compare(memory, after, self.placement.material.tolerances).status is Status.MATCH
+            same = device.compare(memory, after, _inexact(self.placement)).status is Status.MATCH
             return after if same else None
         finally:
             device.release(memory)
@@ -137,6 +138,11 @@ def _material(
         return None
     unit = replace(changed.unit, written=tuple(expected))
     return replace(material, unit=unit, before=changed.before, expected={**changed.before, **expected})
+
+
+def _inexact(placement: Placement) -> dict[str, Tolerance]:
+    """The tolerances of a placement, without what it knows of single elements: another input may write others."""
+    return {name: replace(each, exact=NOWHERE) for name, each in placement.original.tolerances.items()}
 
 
 # -- sanitizers -------------------------------------------------------------------------------------------------------

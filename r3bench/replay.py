@@ -6,16 +6,17 @@ stops the run: it is not the candidate's fault.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from itertools import cycle
 from time import perf_counter
 from typing import Literal, Protocol, TypeVar
 
 from r3bench import remix, store
-from r3bench.compare import Tolerance, tolerances_for
-from r3bench.devices import Bytes, Device, Memory
+from r3bench.compare import Tolerance
+from r3bench.devices import Bytes, Device, Kernel, Memory
 from r3bench.errors import BuildError, CandidateFailure, CaptureError, LaunchError, ReplayTimeout, Unsupported
 from r3bench.measure import Arm, ArmFailed, Procedure, Ring, Terms, classify, contest, procedure_for, rank
 from r3bench.model import (
@@ -31,6 +32,8 @@ from r3bench.model import (
     Verdict,
     content_id,
 )
+from r3bench.original import Original, observe
+from r3bench.overrides import tolerances_for
 from r3bench.remix import BuildRequest
 from r3bench.stats import Comparison, identical, refused
 from r3bench.toolchain import Built
@@ -111,36 +114,40 @@ def read_material(capture: Capture, unit: int) -> Material:
     contents = store.contents(capture, unit)
     for data in (*contents.before.values(), *contents.after.values()):
         data.flags.writeable = False  # so that a device may keep it by reference, once for all clones
-    return Material(
-        capture,
-        capture.units[unit],
-        contents.before,
-        {**contents.before, **contents.after},
-        store.sources(capture),
-        tolerances_for(capture),
-    )
+    held, expected = capture.units[unit], {**contents.before, **contents.after}
+    tolerances = tolerances_for(capture, held, expected)
+    return Material(capture, held, contents.before, expected, store.sources(capture), tolerances)
 
 
 class Placement:
-    """One unit on one device: a ring of clones, and what a launch on one of them must leave behind."""
+    """One unit on one device: a ring of clones, and what a launch on one of them must leave behind.
 
-    def __init__(self, device: Device, material: Material) -> None:
+    ``original`` is the build of the recorded kernel, by which the first verification measures what may differ; without
+    it, and where that kernel does not do here what was recorded, the tolerances of the types stand.
+    """
+
+    def __init__(self, device: Device, material: Material, original: Future[Built] | None = None) -> None:
         self.device = device
         self.material = material
         self.ring = Ring(device, material.unit, material.before)
         self.classed = device.target.device == "cpu"  # where every unit is measured in one way
+        self._build = original
+        self.original = Original(material.tolerances, (material.before, material.before))
+        self._probes: list[Memory] = []
 
     @property
     def nbytes(self) -> int:
         """Bytes it takes on the device."""
-        return self.ring.nbytes
+        return self.ring.nbytes + len(self._probes) * self.ring.clone_bytes
 
     def release(self) -> None:
         self.ring.release()
+        while self._probes:
+            self.device.release(self._probes.pop())
 
     def check(self, memory: Memory) -> Verdict:
         """Judge a memory on which a kernel was launched once."""
-        return self.device.compare(memory, self.material.expected, self.material.tolerances)
+        return self.device.compare(memory, self.material.expected, self.original.tolerances)
 
     def classify(self, original: Arm, timeout_s: float) -> None:
         """Class the unit, once, with the original kernel, which has matched here."""
@@ -149,7 +156,8 @@ class Placement:
             self.classed = True
 
     def verify(self, arm: Arm, timeout_s: float) -> Verdict:
-        """Run an arm on restored memory, in each order of threads that the device offers, and judge all of memory."""
+        """Run an arm twice and judge all of memory: at two addresses, in each order of threads that the device offers,
+        and with another poison each time in what the recorded kernel writes without reading it."""
         unit = self.material.unit
         if not unit.written:
             where = f"unit {unit.index} of {self.material.capture.name}"
@@ -157,14 +165,31 @@ class Placement:
                 f"In {where} the recorded kernel changed nothing, so any kernel would match; record another launch."
             )
             return Verdict(status=Status.VACUOUS, detail=detail)
-        memory = self.ring.take(1)[0]
-        for order in self.device.orders:
+        for memory, order in zip(self._memories(timeout_s), cycle(self.device.orders), strict=False):
             self.device.restore(memory)
             self.device.launch(arm.kernel, memory, arm.launch, timeout_s=timeout_s, order=order)
             verdict = self.check(memory)
             if verdict.status is not Status.MATCH:
                 return verdict
         return verdict
+
+    def _memories(self, timeout_s: float) -> Sequence[Memory]:
+        """The two memories that a verification runs on; one and the same where others may not do."""
+        first = self.ring.take(1)[0]  # it lies where the unit was recorded, if the device can place one there
+        if self._build is not None:
+            build, self._build = self._build, None
+            with suppress(CandidateFailure):
+                self._observe(self.device.load(build.result().binary), timeout_s)
+        return self._probes or (first, first)
+
+    def _observe(self, kernel: Kernel, timeout_s: float) -> None:
+        """Measure the recorded kernel, and make the memories on which it passed its own verification."""
+        held = self.material
+        found = observe(self.device, kernel, held.unit, held.before, held.expected, held.tolerances, timeout_s)
+        if found is not None:
+            for before in found.probes:
+                self._probes.append(self.device.allocate(held.unit, before))
+            self.original = found
 
 
 def refuse_hidden_state(built: Built, unit: ReplayUnit) -> None:
@@ -364,7 +389,7 @@ def replay(
     failure is the outcome's verdict; CaptureError and DeviceUnavailable are raised.
     """
     material = read_material(capture, unit)
-    placement = Placement(device, material)
+    placement = Placement(device, material, build(material, Variant(), device.target, compiler))
     try:
         built = build(material, variant, device.target, compiler)
         return evaluate(placement, variant, built, timing=timing, timeout_s=timeout_s, compiler=compiler)

@@ -36,6 +36,7 @@ SWITCH_S = 5e-5
 
 T = TypeVar("T")
 Run = Callable[[Material, Sequence[Future[Built]]], T]
+# What the device stage needs: the unit, the builds that were asked for, and last that of the recorded kernel.
 Prepared = tuple[Material, list[Future[Built]]]
 
 
@@ -130,7 +131,7 @@ class ReplayServer:
 
         def run(material: Material, builds: Sequence[Future[Built]]) -> Outcome:
             limit, lock, compiler = self._timeout_s, self._timing, self._compiler
-            with self._placed(material) as placement:
+            with self._placed(material, builds[-1]) as placement:
                 return evaluate(
                     placement, variant, builds[0], timing=timing, timeout_s=limit, lock=lock, compiler=compiler
                 )
@@ -146,7 +147,7 @@ class ReplayServer:
         """Verify a variant on one unit at a level; see :func:`r3bench.levels.examine`."""
 
         def run(material: Material, builds: Sequence[Future[Built]]) -> Outcome:
-            with self._placed(material) as placement:
+            with self._placed(material, builds[-1]) as placement:
                 return examine(placement, variant, level, self._compiler, timeout_s=self._timeout_s)
 
         return self._request(capture, unit, (variant,), run)
@@ -171,11 +172,11 @@ class ReplayServer:
         def run(material: Material, builds: Sequence[Future[Built]]) -> Comparison:
             arms = (baseline, builds[0]), (candidate, builds[1])
             terms = Terms(gate=gate, budget=budget, procedure=procedure_for(self.target, timeout_s=self._timeout_s))
-            with self._placed(material) as placement:
+            with self._placed(material, builds[-1]) as placement:
                 first = compete(placement, *arms, terms, lock=self._quiet)
             if not claims(first):
                 return first
-            with self._fresh(material) as placement:
+            with self._fresh(material, builds[-1]) as placement:
                 second = compete(placement, *arms, terms, repetition=1, lock=self._quiet)
                 known = control(placement, baseline, self._compiler, terms, self._quiet)
                 return replace(confirmed(first, second), control=known)
@@ -235,7 +236,7 @@ class ReplayServer:
         material = self._materials.get(key_of(capture, unit), lambda: read_material(capture, unit))
         target = self.target
         self._builds_allowed.wait()
-        builds = [build(material, variant, target, self._compiler) for variant in variants]
+        builds = [build(material, variant, target, self._compiler) for variant in (*variants, Variant())]
         with self._guard:
             self._builds.update(builds)
         for started in builds:
@@ -295,18 +296,18 @@ class ReplayServer:
         raise CancelledError("the replay server was closed")
 
     @contextmanager
-    def _placed(self, material: Material) -> Iterator[Placement]:
+    def _placed(self, material: Material, original: Future[Built]) -> Iterator[Placement]:
         """The unit on the device; what it grew by is made up for by giving back others."""
         key = key_of(material.capture, material.unit.index)
-        yield self._placements.get(key, lambda: Placement(self.device, material))
+        yield self._placements.get(key, lambda: Placement(self.device, material, original))
         self._placements.trim()
 
     @contextmanager
-    def _fresh(self, material: Material) -> Iterator[Placement]:
+    def _fresh(self, material: Material, original: Future[Built]) -> Iterator[Placement]:
         """The same unit on another instance of the device: new processes, new memory."""
         device = self._open_device()
         try:
-            yield Placement(device, material)
+            yield Placement(device, material, original)
         finally:
             device.close()
             with self._guard:

@@ -20,10 +20,10 @@ LAYERS = (
     ("errors", "sealing"),
     ("model",),
     ("compare", "stats", "syntax", "space"),
-    ("store", "worktree", "frontend", "lowering", "devices"),
+    ("store", "worktree", "frontend", "lowering", "devices", "overrides"),
     ("remix", "commits", "recorder"),
     ("toolchain",),
-    ("measure", "perturb"),
+    ("measure", "perturb", "original"),
     ("replay",),
     ("levels",),
     ("server",),
@@ -50,8 +50,8 @@ HOMES = {
     "tabulate": {"report", "cli"},
     "filelock": {"server"},
     "numpy": {
-        "store", "compare", "stats", "measure", "perturb", "replay", "levels", "server", "record", "devices", "evolve",
-        "testing", "remix",
+        "store", "compare", "overrides", "stats", "measure", "perturb", "original", "replay", "levels", "server",
+        "record", "devices", "evolve", "testing", "remix",
     },
 }  # fmt: skip
 

@@ -154,7 +154,8 @@ class CudaDevice:
     ) -> Verdict:
         held, overrides = self._own(memory), tolerances or {}
         given = {name: np.ascontiguousarray(expected[name]).reshape(-1) for name in held.names()}
-        here = {name for name in held.names() if held.relocated(name)}
+        # Relocated pointers and rules for single elements are for this process.
+        here = {name for name in held.names() if held.relocated(name) or _by_element(overrides.get(name))}
         read = self._read(held, sorted(here)) if here else {}
         there = [each for each in buffers(held.unit) if each.name not in here]
         found = self._compare_there(held, there, expected, overrides)
@@ -444,6 +445,10 @@ def _difference(expected: Bytes, buffer: Compared, tolerance: Tolerance, row: Se
         error=struct.unpack("<d", int(error).to_bytes(8, "little"))[0],
     )
     return difference_found(expected, buffer, tolerance, found)
+
+
+def _by_element(tolerance: Tolerance | None) -> bool:
+    return tolerance is not None and bool(tolerance.exact or tolerance.ignore)
 
 
 def _place(address: int, held: CudaMemory) -> str:

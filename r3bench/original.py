@@ -1,0 +1,224 @@
+"""What the recorded kernel does on a device, measured once: how far its results spread, and what it writes.
+
+It is run on the recorded input several times, in each order of threads and in memory at different addresses: what
+differs then (sums by atomics, mostly) may differ in a candidate, too. Then it is run with the contents of each buffer
+that it writes replaced by poison, twice: what comes back as poison it does not write; what comes back as recorded it
+writes without reading it, and a candidate must do so as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from r3bench.compare import (
+    Buffer,
+    Runs,
+    Tolerance,
+    buffers,
+    component,
+    default_tolerance,
+    deviation,
+    elements,
+    judge,
+    largest,
+)
+from r3bench.devices import Bytes, Device, Kernel
+from r3bench.errors import CandidateFailure
+from r3bench.model import ReplayUnit, Status
+
+RUNS = 4
+# The largest of a few differences is not the largest there is.
+MARGIN = 4.0
+# Below this fraction of a buffer's largest element, differences are counted against that one.
+_SMALL = 1e-3
+# However far the recorded kernel spreads: beyond this fraction its result is not one.
+MOST_NOISE = {"float64": 1e-6, "float32": 1e-3, "float16": 3e-2, "bfloat16": 5e-2}
+# Poison may make a kernel run longer, but not this much.
+_LONGER, _LEAST_S = 100, 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """How to judge a variant of a unit: a tolerance for each buffer, and memory before each of the runs.
+
+    In ``probes`` what the recorded kernel writes without reading it is poison, another one in each. ``noisy`` names the
+    buffers in which its own results differ by more than the tolerance of their type.
+    """
+
+    tolerances: Mapping[str, Tolerance]
+    probes: tuple[Mapping[str, Bytes], Mapping[str, Bytes]]
+    noisy: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Run:
+    """Runs the recorded kernel on memory with given contents."""
+
+    device: Device
+    kernel: Kernel
+    unit: ReplayUnit
+    timeout_s: float
+
+    def __call__(self, before: Mapping[str, Bytes], order: str = "forward") -> dict[str, Bytes]:
+        memory = self.device.allocate(self.unit, before)
+        try:
+            self.device.launch(self.kernel, memory, self.unit.launch, timeout_s=self.timeout_s, order=order)
+            return self.device.download(memory)
+        finally:
+            self.device.release(memory)
+
+
+def observe(
+    device: Device,
+    kernel: Kernel,
+    unit: ReplayUnit,
+    before: Mapping[str, Bytes],
+    expected: Mapping[str, Bytes],
+    overrides: Mapping[str, Tolerance],
+    timeout_s: float,
+) -> Original | None:
+    """Measure the recorded kernel on a unit; None where it does not leave behind what was recorded.
+
+    ``overrides`` are the tolerances that were written beside the capture: they stand. CandidateFailure if it fails.
+    """
+    run = _Run(device, kernel, unit, timeout_s)
+    begin = perf_counter()
+    results = [run(before, order) for order in islice(cycle(device.orders), RUNS)]
+    run.timeout_s = min(timeout_s, max(_LEAST_S, _LONGER * (perf_counter() - begin) / RUNS))
+    tolerances = noise(unit, expected, results, overrides)
+    if any(judge(unit, expected, result, tolerances).status is not Status.MATCH for result in results):
+        return None
+    noisy = tuple(tolerances.keys() - overrides.keys())
+    probes: tuple[dict[str, Bytes], dict[str, Bytes]] = (dict(before), dict(before))
+    for written in _written(run, before, expected, results[0]):
+        name = written.buffer.name
+        held = tolerances.get(name, default_tolerance(written.buffer.dtype))
+        tolerances[name] = replace(held, exact=Runs.of(unwritten(written)))
+        chosen = write_only(written)
+        for probe, poison in zip(probes, written.poison, strict=True):
+            probe[name] = _frozen(np.where(chosen, poison, written.before))
+    found = Original(tolerances, probes, noisy)
+    return found if _passes(run, expected, found) else replace(found, probes=(before, before))
+
+
+def _passes(run: _Run, expected: Mapping[str, Bytes], found: Original) -> bool:
+    """Whether the recorded kernel itself stands the test that candidates are put to."""
+    try:
+        results = [run(before, order) for before, order in zip(found.probes, cycle(run.device.orders), strict=False)]
+    except CandidateFailure:
+        return False
+    return all(judge(run.unit, expected, result, found.tolerances).status is Status.MATCH for result in results)
+
+
+# -- how far its results spread ---------------------------------------------------------------------------------------
+
+
+def noise(
+    unit: ReplayUnit,
+    expected: Mapping[str, Bytes],
+    results: list[dict[str, Bytes]],
+    overrides: Mapping[str, Tolerance],
+) -> dict[str, Tolerance]:
+    """The overrides, and a wider tolerance for each float buffer whose results spread further than its type's."""
+    found = dict(overrides)
+    for buffer in buffers(unit):
+        floor = default_tolerance(buffer.dtype)
+        given = overrides.get(buffer.name, floor)
+        if buffer.name not in unit.written or floor.kind == "exact" or _limits(given) != _limits(floor):
+            continue
+        measured = _spread([deviation(expected[buffer.name], result[buffer.name], buffer) for result in results])
+        least_of, most = (floor.rtol, floor.scale), MOST_NOISE[component(buffer.dtype)]
+        rtol, scale = (min(most, max(least, MARGIN * each)) for least, each in zip(least_of, measured, strict=True))
+        if (rtol, scale) != least_of:
+            found[buffer.name] = replace(given, rtol=rtol, scale=scale)
+    return found
+
+
+def _limits(tolerance: Tolerance) -> tuple[float, ...]:
+    return tolerance.rtol, tolerance.scale, tolerance.atol, tolerance.ulp, float(tolerance.kind == "exact")
+
+
+def _spread(found: list[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> tuple[float, float]:
+    """The largest difference, as a fraction of its element among the large ones, of the largest among the others."""
+    rtol = scale = 0.0
+    for error, size in found:
+        top = float(size.max(initial=0.0))
+        large = size > _SMALL * top
+        rtol = max(rtol, float((error[large] / size[large]).max(initial=0.0)))
+        scale = max(scale, float((error[~large] / top).max(initial=0.0)) if top else 0.0)
+    return rtol, scale
+
+
+# -- what it writes ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One buffer as elements: before, as recorded after, what a run left, and two poisons with what became of them."""
+
+    buffer: Buffer
+    before: NDArray[Any]
+    expected: NDArray[Any]
+    result: NDArray[Any]
+    poison: tuple[NDArray[Any], NDArray[Any]]
+    left: tuple[NDArray[Any], NDArray[Any]]
+
+
+def unwritten(held: Written) -> NDArray[np.bool_]:
+    """Elements that the recorded kernel does not write: they are as before, and come back as either poison."""
+    poisoned = (held.poison[0] != held.before) | (held.poison[1] != held.before)
+    came_back = (held.left[0] == held.poison[0]) & (held.left[1] == held.poison[1])
+    return np.asarray((held.before == held.expected) & poisoned & came_back)
+
+
+def write_only(held: Written) -> NDArray[np.bool_]:
+    """Elements that it writes without reading them: whatever was there before, the result is the same."""
+    poisoned = (held.poison[0] != held.result) | (held.poison[1] != held.result)
+    return np.asarray(poisoned & (held.left[0] == held.result) & (held.left[1] == held.result))
+
+
+def _written(
+    run: _Run, before: Mapping[str, Bytes], expected: Mapping[str, Bytes], result: Mapping[str, Bytes]
+) -> list[Written]:
+    """Every written buffer whose contents can be replaced by poison: it holds no pointers, and the kernel bears it."""
+    holders = {pointer.holder for pointer in run.unit.pointers}
+    chance = np.random.default_rng(0)
+    found = []
+    for buffer in buffers(run.unit):
+        name = buffer.name
+        if name not in run.unit.written or name in holders:
+            continue
+        poison = [_poison(expected[name], buffer, chance) for _ in range(2)]
+        try:
+            left = [elements(run({**before, name: each})[name], buffer) for each in poison]
+        except CandidateFailure:
+            continue  # it needs sensible numbers there: indices, bounds of loops
+        old, wanted, new = (elements(each[name], buffer) for each in (before, expected, result))
+        first, second = (elements(each, buffer) for each in poison)
+        found.append(Written(buffer, old, wanted, new, (first, second), (left[0], left[1])))
+    return found
+
+
+def _poison(expected: Bytes, buffer: Buffer, chance: np.random.Generator) -> Bytes:
+    """Contents unlike any result, of a size that arithmetic on them shows: floats up to the buffer's largest."""
+    dtype = component(buffer.dtype)
+    if default_tolerance(dtype).kind == "exact" or buffer.nbytes % elements(expected, buffer).itemsize:
+        return _frozen(chance.integers(0, 2 if dtype == "bool" else 256, buffer.nbytes, np.uint8))
+    size = largest(expected, buffer) or 1.0
+    values = chance.uniform(-size, size, elements(expected, buffer).size)
+    if dtype == "bfloat16":
+        return _frozen((values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16))
+    return _frozen(values.astype(dtype))
+
+
+def _frozen(values: NDArray[Any]) -> Bytes:
+    data = np.ascontiguousarray(values).view(np.uint8).reshape(-1)
+    data.flags.writeable = False
+    return data
