@@ -3,8 +3,8 @@
 A *window* restores a ring of clones of the unit's memory and then launches once on each, without pause: valid for
 kernels that update their input, and no launch finds the previous one's results. A *block* is some windows of both arms
 in turn, which goes first being drawn at random: what disturbs the machine for a while meets both. The shortest window
-of each stands for it, since whatever else runs can only make a window longer. After each block the memory that an arm's
-last timed launch left behind is compared with what was recorded.
+of each stands for it, since whatever else runs can only make a window longer. After each block the memory that one of
+an arm's last timed launches left behind, drawn at random, is compared with what was recorded.
 
 On a GPU a unit is classed first, with the original kernel. *Relocatable* is one that gives the same on copies at other
 addresses: those make the ring. Where they do not, or are too large for two of them, each launch of a window is *apart*:
@@ -124,6 +124,7 @@ class Ring:
         self._before = before
         self._memories: list[Memory] = []
         self._full = False
+        self._used = 0
 
     @property
     def clone_bytes(self) -> int:
@@ -148,7 +149,14 @@ class Ring:
                 if not self._memories:
                     raise
                 self._full = True
+        self._used = max(self._used, count)
         return self._memories[:count]
+
+    def tidy(self) -> None:
+        """Leave nothing in the clones that a kernel could read there instead of computing it."""
+        for memory in self._memories[: self._used]:
+            self.device.restore(memory)
+        self._used = 0
 
     def release(self) -> None:
         while self._memories:
@@ -181,9 +189,9 @@ def warm(arm: Arm, ring: Ring, launches: int, check: Check, procedure: Procedure
     return shortest / launches
 
 
-def confirm(arm: Arm, ring: Ring, launches: int, check: Check) -> None:
-    """Judge the memory that the last launch of a window left behind; ArmFailed unless it matches."""
-    _confirm(arm, ring.take(1 if ring.apart else launches)[-1], check)
+def confirm(arm: Arm, ring: Ring, launches: int, check: Check, chance: random.Random) -> None:
+    """Judge the memory that one of a window's launches left behind; ArmFailed unless it matches."""
+    _confirm(arm, chance.choice(ring.take(1 if ring.apart else launches)), check)
 
 
 def _confirm(arm: Arm, memory: Memory, check: Check) -> None:
@@ -238,7 +246,7 @@ def rank(arm: Arm, ring: Ring, check: Check, procedure: Procedure = RANKING) -> 
     """A cheap measurement of one verified arm. ArmFailed if it did not do while timed what it did before."""
     clones = fit([arm], ring, procedure)
     samples = tuple(window(arm, ring, clones, procedure.timeout_s) for _ in range(procedure.windows))
-    confirm(arm, ring, clones, check)
+    confirm(arm, ring, clones, check, random.Random(arm.kernel.binary.sha256))
     conditions = {"procedure": "rank", "clones": str(clones), **ring.device.conditions()}
     conditions |= _method(ring) | _launch_bound(ring.device, min(samples))
     return Measurement(
@@ -309,8 +317,9 @@ def contest(baseline: Arm, candidate: Arm, ring: Ring, check: Check, terms: Term
     before = ring.device.conditions() | _method(ring)
     blocks: list[Block] = []
     said: list[dict[str, str]] = []
+    chance = random.Random(seed)
     for order in orders(terms.budget.schedule, seed):
-        blocks.append(_block(order, arms, ring, clones, check, terms.procedure))
+        blocks.append(_block(order, arms, ring, clones, check, terms.procedure, chance))
         terms = _widened(terms, ring.device, min(blocks[0].baseline_ns))
         said.append(ring.device.conditions())
         if len(blocks) in terms.budget.schedule and decide(_interval(blocks, terms), terms.gate):
@@ -336,14 +345,22 @@ def _by_block(said: Sequence[Mapping[str, str]]) -> dict[str, str]:
     return found
 
 
-def _block(order: str, arms: Mapping[str, Arm], ring: Ring, clones: int, check: Check, procedure: Procedure) -> Block:
+def _block(
+    order: str,
+    arms: Mapping[str, Arm],
+    ring: Ring,
+    clones: int,
+    check: Check,
+    procedure: Procedure,
+    chance: random.Random,
+) -> Block:
     """Windows in turn, each round in the opposite order of the one before; each arm confirmed by its last window."""
     samples: dict[str, list[float]] = {"A": [], "B": []}
     for number in range(procedure.windows):
         for side in order if number % 2 == 0 else reversed(order):
             samples[side].append(window(arms[side], ring, clones, procedure.timeout_s))
             if number == procedure.windows - 1:
-                confirm(arms[side], ring, clones, check)
+                confirm(arms[side], ring, clones, check, chance)
     return Block(order, tuple(samples["A"]), tuple(samples["B"]))
 
 

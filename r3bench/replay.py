@@ -145,6 +145,12 @@ class Placement:
         while self._probes:
             self.device.release(self._probes.pop())
 
+    def tidy(self) -> None:
+        """Leave no result in any memory, where the next kernel could read it instead of computing it."""
+        self.ring.tidy()
+        for memory in self._probes:
+            self.device.restore(memory)
+
     def check(self, memory: Memory) -> Verdict:
         """Judge a memory on which a kernel was launched once."""
         return self.device.compare(memory, self.material.expected, self.original.tolerances)
@@ -165,7 +171,9 @@ class Placement:
                 f"In {where} the recorded kernel changed nothing, so any kernel would match; record another launch."
             )
             return Verdict(status=Status.VACUOUS, detail=detail)
-        for memory, order in zip(self._memories(timeout_s), cycle(self.device.orders), strict=False):
+        memories = self._memories(timeout_s)
+        self.tidy()
+        for memory, order in zip(memories, cycle(self.device.orders), strict=False):
             self.device.restore(memory)
             self.device.launch(arm.kernel, memory, arm.launch, timeout_s=timeout_s, order=order)
             verdict = self.check(memory)
@@ -187,8 +195,7 @@ class Placement:
         held = self.material
         found = observe(self.device, kernel, held.unit, held.before, held.expected, held.tolerances, timeout_s)
         if found is not None:
-            for before in found.probes:
-                self._probes.append(self.device.allocate(held.unit, before))
+            self._probes = [self.device.allocate(held.unit, before) for before in found.probes]
             self.original = found
 
 

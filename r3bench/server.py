@@ -108,6 +108,7 @@ class ReplayServer:
         self._devices: list[Device] = []
         self._prepare_stage = ThreadPoolExecutor(1, thread_name_prefix="r3bench-prepare")
         self._device_stage = ThreadPoolExecutor(1, thread_name_prefix="r3bench-device")
+        self._originals: dict[Hashable, Future[Built]] = {}
         self._builds: set[Future[Built]] = set()
         self._builds_allowed = Event()
         self._builds_allowed.set()
@@ -236,7 +237,11 @@ class ReplayServer:
         material = self._materials.get(key_of(capture, unit), lambda: read_material(capture, unit))
         target = self.target
         self._builds_allowed.wait()
-        builds = [build(material, variant, target, self._compiler) for variant in (*variants, Variant())]
+        builds = [build(material, variant, target, self._compiler) for variant in variants]
+        key = key_of(capture, unit)
+        if key not in self._originals:
+            self._originals[key] = build(material, Variant(), target, self._compiler)
+        builds.append(self._originals[key])
         with self._guard:
             self._builds.update(builds)
         for started in builds:

@@ -42,6 +42,11 @@ def add_wrongly(run: FakeLaunch) -> None:
     run.array("x", "f8")[3] += 1
 
 
+def add_nearly(run: FakeLaunch) -> None:
+    add(run)
+    run.array("x", "f8")[3] += 0.75
+
+
 def scribble(run: FakeLaunch) -> None:
     add(run)
     run.array("y", "f8")[0] = 5
@@ -90,6 +95,7 @@ def programs() -> dict[str, Program]:
         "slow": Program(add, 130_000),
         "narrow": Program(add, lambda launch: 1000.0 * launch.threads_per_block),
         "wrong": Program(add_wrongly),
+        "nearly": Program(add_nearly),
         "scribble": Program(scribble),
         "backwards": Program(reversed_wrongly),
         "nothing": Program(lambda run: None),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 
 from r3bench.compare import (
     EXACT,
+    NOWHERE,
+    Runs,
     Tolerance,
     default_tolerance,
     differences,
     judge,
-    tolerance_path,
-    tolerances_for,
 )
-from r3bench.errors import CaptureError
-from r3bench.model import Allocation, Capture, Difference, Global, LaunchConfig, ReplayUnit, Status
+from r3bench.model import Allocation, Difference, Global, LaunchConfig, ReplayUnit, Status
 
 FLOATS = ["float64", "float32", "float16"]
 
@@ -234,60 +233,32 @@ def test_every_buffer_that_differs_is_named() -> None:
     assert [found.buffer for found in verdict.differences] == ["x", "y", "total"]
 
 
-# -- the file beside the capture ------------------------------------------------------------------------------------
+# -- single elements --------------------------------------------------------------------------------------------------
 
 
-def capture(path: Path) -> Capture:
-    return Capture(
-        path=str(path),
-        application="app",
-        symbol="k",
-        demangled="k",
-        parameters=(),
-        source=None,
-        units=(unit(written=("x",)),),
-    )
+def test_runs_know_their_elements() -> None:
+    chosen = np.array([True, True, False, False, True, False, True])
+    runs = Runs.of(chosen)
+    assert runs.edges.tolist() == [0, 2, 4, 5, 6, 7]
+    assert np.array_equal(runs.hold(np.arange(7)), chosen)
+    assert not NOWHERE
+    assert not Runs.of(np.zeros(5, np.bool_))
 
 
-@pytest.mark.parametrize("name", ["k.zarr", "k.zarr.zip"])
-def test_the_file_lies_beside_the_store(name: str) -> None:
-    assert tolerance_path(Path("a") / name) == Path("a/k.tolerance.toml")
+def test_an_exact_element_of_a_float_buffer_has_no_tolerance() -> None:
+    near = [1.0, 2.0 + 4e-16, 3.0]
+    assert diff([1.0, 2.0, 3.0], near, "float64") is None
+    exact = replace(default_tolerance("float64"), exact=Runs.of(np.array([False, True, False])))
+    found = diff([1.0, 2.0, 3.0], near, "float64", exact)
+    assert found is not None
+    assert (found.count, found.first, found.limit) == (1, (1,), 0.0)
+    assert diff([1.0, -0.0, 3.0], [1.0, 0.0, 3.0], "float64", exact) is not None
+    assert diff([1.0, 2.0, 3.0], [1.0 + 4e-16, 2.0, 3.0], "float64", exact) is None
 
 
-def test_without_a_file_nothing_is_overridden(tmp_path: Path) -> None:
-    assert tolerances_for(capture(tmp_path / "k.zarr")) == {}
-
-
-def test_overrides_by_buffer(tmp_path: Path) -> None:
-    (tmp_path / "k.tolerance.toml").write_text('[x]\nrtol = 1e-3\nulp = 4\n[y]\nkind = "exact"\n')
-    found = tolerances_for(capture(tmp_path / "k.zarr"))
-    assert found == {"x": Tolerance(kind="float", rtol=1e-3, ulp=4), "y": EXACT}
-    assert judge(unit(written=("x",)), memory(), memory(x=1.0009), found).status is Status.MATCH
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("[x", "cannot be read as TOML"),
-        ("[z]\nrtol = 1", r"names \[z\], but the capture's buffers are total, x, y"),
-        ("[total]\natol = 1", "always compared exactly"),
-        ("[x]\nrtol = -1", "finite number"),
-        ("[x]\nrtol = inf", "finite number"),
-        ("[x]\nrtol = true", "finite number"),
-        ("[x]\nmargin = 1", "may hold only"),
-        ("x = 1", "may hold only"),
-        ('[x]\nkind = "loose"', "must be"),
-        ('[x]\nkind = "exact"\nrtol = 1', "cannot have rtol"),
-    ],
-)
-def test_a_wrong_file_is_one_clear_sentence(tmp_path: Path, text: str, says: str) -> None:
-    (tmp_path / "k.tolerance.toml").write_text(text)
-    with pytest.raises(CaptureError, match=says) as failure:
-        tolerances_for(capture(tmp_path / "k.zarr"))
-    assert str(tmp_path / "k.tolerance.toml") in str(failure.value)
-
-
-def test_a_file_that_is_no_text_is_one_clear_sentence(tmp_path: Path) -> None:
-    (tmp_path / "k.tolerance.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(CaptureError, match="cannot be read"):
-        tolerances_for(capture(tmp_path / "k.zarr"))
+def test_an_ignored_element_may_hold_anything() -> None:
+    ignoring = replace(default_tolerance("float64"), ignore=Runs.of(np.array([False, True, False])))
+    assert diff([1.0, 2.0, 3.0], [1.0, np.nan, 3.0], "float64", ignoring) is None
+    found = diff([1.0, 2.0, 3.0], [1.0, np.nan, 4.0], "float64", ignoring)
+    assert found is not None
+    assert found.count == 1
