@@ -71,7 +71,7 @@ def fails(ruling: Ruling, fail_on: Sequence[str], device: str, asked: bool) -> b
 def document(rows: Iterable[Mapping[str, Any]], device: Mapping[str, Any], about: About) -> dict[str, Any]:
     """The document of a run so far: ``rows`` from :func:`row`, ``device`` with its name, target and conditions."""
     kernels = [*rows, *(_deleted(store, about.base[0]) for store in about.deleted)]
-    kernels.sort(key=lambda r: (not r["fails"], WORST_FIRST.index(Ruling(r["verdict"])), r["kernel"]))
+    kernels.sort(key=_badness)
     return {
         "format": FORMAT,
         "kind": "guard",
@@ -91,6 +91,12 @@ def document(rows: Iterable[Mapping[str, Any]], device: Mapping[str, Any], about
             "kernels": kernels,
         },
     }
+
+
+def _badness(row: Mapping[str, Any]) -> tuple[bool, int, float, str]:
+    """Worst first: what fails, then by ruling, then what became slowest."""
+    speedup = (row["comparison"] or {}).get("speedup") or 1.0
+    return not row["fails"], WORST_FIRST.index(Ruling(row["verdict"])), speedup, row["kernel"]
 
 
 def _deleted(store: str, base: str) -> dict[str, Any]:

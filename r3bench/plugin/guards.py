@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Generator, Iterable, Sequence
@@ -138,14 +137,13 @@ class Guards:
 
     def write(self) -> None:
         from r3bench.guard.documents import document
-        from r3bench.report.files import write_text
+        from r3bench.report import write_document
 
         answers = list(self.found.values())
         device = answers[-1]["device"] if answers else {"device": "", "target": "", "conditions": {}}
         about = self.about(any(answer["asked"] for answer in answers))
         self.document = document([answer["row"] for answer in answers], device, about)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_text(self.folder / "report.json", json.dumps(self.document, indent=1, allow_nan=False) + "\n")
+        write_document(self.document, self.folder)
 
     def about(self, asked: bool) -> About:
         from r3bench.commits import Commit, current

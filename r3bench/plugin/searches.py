@@ -40,7 +40,7 @@ def run_evolve(item: CaptureItem) -> None:
                 neighbours=siblings,
             )
     finally:
-        write_report(path.parent, item.capture.application)
+        write_report(path.parent)
     if result.status == "interrupted":
         raise KeyboardInterrupt
     if result.status == "failed":
@@ -67,20 +67,11 @@ def ledger_path(item: CaptureItem) -> Path:
     return reports / re.sub(r"[^\w.-]", "_", item.capture.application) / "ledger" / f"{kernel}.jsonl"
 
 
-def results_in_file(ledger: Path, application: str) -> list[KernelResult]:
-    """The last result of every kernel in one ledger."""
-    from r3bench.report import applications
-
-    return applications(ledger)[0].get(application, [])
-
-
-def write_report(folder: Path, application: str) -> None:
-    """The application's report from all its ledgers in a folder, so that a crash later on loses nothing of it."""
+def write_report(folder: Path) -> None:
+    """The report from all the ledgers in a folder, so that a crash later on loses nothing of it."""
     from r3bench import report
 
-    results = [result for path in sorted(folder.glob("*.jsonl")) for result in results_in_file(path, application)]
-    if results:
-        report.write_application(application, results, folder.parent.parent)
+    report.write(folder.glob("*.jsonl"), folder.parent.parent)
 
 
 def progress_line(config: pytest.Config) -> Callable[[str], None]:
@@ -120,15 +111,14 @@ class Searches:
 
         terminalreporter.section("r3bench: search")
         for folder in sorted({path.parent for path in ledgers}):
-            application = next(self.ledgers[path] for path in ledgers if path.parent == folder)
-            write_report(folder, application)
-            kernels = [k for path in ledgers if path.parent == folder for k in results_in_file(path, application)]
-            if not kernels:
-                continue
-            terminalreporter.line(report.table(kernels, terminalreporter._tw.fullwidth))
-            terminalreporter.line(report.device_line(kernels[0].device, kernels[0].target))
-            for line in written(folder.parent, kernels, terminalreporter.config.rootpath):
-                terminalreporter.line(line)
+            write_report(folder)
+            found, run = report.gather(path for path in ledgers if path.parent == folder)
+            for application, kernels in found.items():
+                document = report.document(application, kernels, run)
+                terminalreporter.line(report.table(document, terminalreporter._tw.fullwidth))
+                terminalreporter.line(report.device_line(kernels[0].device, kernels[0].target))
+                for line in written(folder.parent, kernels, terminalreporter.config.rootpath):
+                    terminalreporter.line(line)
 
 
 def written(folder: Path, kernels: list[KernelResult], top: Path) -> Generator[str, None, None]:

@@ -1,17 +1,18 @@
-"""Ledger -> one JSON document per application; terminal table, Markdown and patches are renderings of it.
+"""Ledgers -> one JSON document; terminal table, Markdown and patches are renderings of it.
 
 Nothing here can start a kernel. Everything that comes from kernels, compilers or file names is escaped where it is
 shown. Files are written under a temporary name and renamed, so a reader sees the old report or the new one.
 """
 
-from r3bench.report.documents import FORMAT, Document, applications, document
-from r3bench.report.files import write, write_application
+from r3bench.report.documents import FORMAT, Document, document, load
+from r3bench.report.files import write, write_application, write_document
 from r3bench.report.patches import applicable, diff, overlap, overlap_line, patch
 from r3bench.report.prose import markdown
+from r3bench.report.runs import Run, gather
 from r3bench.report.terminal import table
 from r3bench.report.words import busy_line, device_line, file_name
 
 __all__ = [
-    "FORMAT", "Document", "applicable", "applications", "busy_line", "device_line", "diff", "document", "file_name",
-    "markdown", "overlap", "overlap_line", "patch", "table", "write", "write_application",
+    "FORMAT", "Document", "Run", "applicable", "busy_line", "device_line", "diff", "document", "file_name", "gather",
+    "load", "markdown", "overlap", "overlap_line", "patch", "table", "write", "write_application", "write_document",
 ]  # fmt: skip

@@ -1,4 +1,8 @@
-"""Ledger -> one JSON document per application: the source of every rendering."""
+"""Ledgers -> one JSON document per application: the source of every rendering. ``schema.json`` is its grammar.
+
+A document of kind ``search`` says what searches found; one of kind ``guard`` what a comparison of two states of the
+sources came to, and is made by those who compared.
+"""
 
 from __future__ import annotations
 
@@ -6,41 +10,41 @@ import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from r3bench.ledger import Arm, KernelResult, encode, read, results
+from r3bench.errors import LedgerError
+from r3bench.ledger import Arm, KernelResult, decode, encode
 from r3bench.report.patches import diff, overlapping
+from r3bench.report.runs import Run
 from r3bench.report.words import file_name
-from r3bench.stats import Decision
+from r3bench.stats import Comparison, Decision
 
-FORMAT = 1
-
-
+FORMAT = 2
 Document = Mapping[str, Any]
+Entry = Mapping[str, Any]
+
+_TEXTS = ("before", "after", "configuration", "arms")  # of a result: said in another way, or too large
 
 
-def applications(ledger: Path) -> tuple[dict[str, list[KernelResult]], int]:
-    """The results in a ledger by application, and how many of its lines are damaged. LedgerError as for reading."""
-    records, damaged = read(ledger)
-    found: dict[str, list[KernelResult]] = {}
-    for result in results(records):
-        found.setdefault(result.kernel.split("/")[0], []).append(result)
-    return found, damaged
+def document(application: str, kernels: Sequence[KernelResult], run: Run | None = None) -> Document:
+    """The report of one application as plain JSON data without absolute paths; kernels with the largest gain first.
 
-
-def document(application: str, kernels: Sequence[KernelResult], damaged_lines: int = 0) -> Document:
-    """The report of one application as plain JSON data without absolute paths; kernels with the largest gain first."""
+    ``run`` is what the ledgers hold beside the results; without it the parts made from it are absent.
+    """
+    run = run or Run()
     ordered = by_gain([portable(kernel) for kernel in kernels])
     return {
         "format": FORMAT,
+        "kind": "search",
         "application": application,
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "device": kernels[0].device if kernels else "",
         "target": kernels[0].target if kernels else "",
         "conditions": dict(kernels[0].conditions) if kernels else {},
-        "damaged_ledger_lines": damaged_lines,
-        "kernels": [{**_kernel(result), "overlaps": overlapping(result, ordered)} for result in ordered],
+        "reproduce": _reproduce(ordered, run.settings),
+        "damaged_ledger_lines": run.damaged,
+        "kernels": [_entry(result, ordered) | run.of(result.kernel) for result in ordered],
     }
 
 
@@ -66,15 +70,27 @@ def portable(result: KernelResult) -> KernelResult:
     return replace(result, capture=name, detail=result.detail.replace(result.capture, name))
 
 
-def _kernel(result: KernelResult) -> dict[str, Any]:
-    kept = {key: value for key, value in encode(result).items() if key not in ("before", "after", "arms")}
+def _reproduce(kernels: Sequence[KernelResult], settings: Mapping[str, Any]) -> str:
+    """The command that searches again, as far as a ledger tells it; empty where nothing was searched."""
+    if not kernels:
+        return ""
+    stores = [kernel.capture for kernel in kernels]
+    folder = PurePosixPath(stores[0]).parent.as_posix()
+    where = stores[0] if len(stores) == 1 else folder
+    limits = [f"--r3-{name} {settings[name]:g}" for name in ("trials", "seconds") if name in settings]
+    first = f"pytest --r3-evolve {where} --r3-device {kernels[0].device}"
+    return " ".join([first, *limits, f"--r3-seed {kernels[0].seed}"])
+
+
+def _entry(result: KernelResult, kernels: Sequence[KernelResult]) -> dict[str, Any]:
     return {
-        **kept,
+        **{key: value for key, value in encode(result).items() if key not in _TEXTS},
         "configuration": json.loads(result.configuration) if result.configuration else None,
         "arms": {arm.name: _arm(arm) for arm in result.arms},
         "diff": diff(result),
         "patch_file": f"{file_name(result)}.patch" if result.after is not None else None,
         "configuration_file": f"{file_name(result)}.json" if result.configuration else None,
+        "overlaps": overlapping(result, kernels),
     }
 
 
@@ -82,3 +98,26 @@ def _arm(arm: Arm) -> dict[str, Any]:
     """A comparison with its numbers; the claim's repetition beside it."""
     data = encode(arm.comparison)
     return {key: value for key, value in data.items() if key not in ("verdict", "refused") or arm.comparison.refused}
+
+
+def result_of(entry: Entry) -> KernelResult:
+    """The result that a document's kernel holds, without its texts: the change is ``entry["diff"]``."""
+    arms = tuple(Arm(name=name, comparison=decode(Comparison, data)) for name, data in entry["arms"].items())
+    known = {key: value for key, value in entry.items() if key not in _TEXTS}
+    configuration = json.dumps(entry["configuration"]) if entry["configuration"] is not None else None
+    return replace(decode(KernelResult, known), arms=arms, configuration=configuration)
+
+
+def load(path: Path) -> Document:
+    """A document from its file. LedgerError where it cannot be read, is none, or is newer than this r3bench."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise LedgerError(f"the report {path} cannot be read ({error}); name a report.json or a ledger") from error
+    known = isinstance(found, dict) and found.get("kind") in ("search", "guard")
+    if not known or not isinstance(found.get("format"), int):
+        raise LedgerError(f"{path} is no report of r3bench's; name a report.json or a ledger")
+    if found["format"] > FORMAT:
+        newer = f"has format {found['format']}, this r3bench reads up to {FORMAT}"
+        raise LedgerError(f"the report {path} {newer}; update r3bench")
+    return dict(found)

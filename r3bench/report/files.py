@@ -4,48 +4,59 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from r3bench.ledger import KernelResult
-from r3bench.report.documents import FORMAT, applications, document, portable
+from r3bench.report.documents import FORMAT, Document, document, portable
 from r3bench.report.patches import patch
 from r3bench.report.prose import markdown
-from r3bench.report.words import file_name, words
+from r3bench.report.runs import Run, gather
+from r3bench.report.words import file_name, folder_name, words
 
 
-def write(ledger: Path, folder: Path) -> list[Path]:
-    """Write ``<folder>/<application>/`` for every application in a ledger: ``report.json``, ``report.md`` and per
+def write(ledgers: Iterable[Path], folder: Path) -> list[Path]:
+    """Write ``<folder>/<application>/`` for every application in the ledgers: ``report.json``, its renderings, and per
     improved kernel its patch and configuration. Returns the files; those of an older report of the same kernels go.
     """
-    found, damaged = applications(ledger)
-    written = []
-    for application, kernels in found.items():
-        written += write_application(application, kernels, folder, damaged)
-    return written
+    found, run = gather(ledgers)
+    return [path for name, kernels in found.items() for path in write_application(name, kernels, folder, run)]
 
 
-def write_application(application: str, kernels: Sequence[KernelResult], folder: Path, damaged: int = 0) -> list[Path]:
+def write_application(
+    application: str, kernels: Sequence[KernelResult], folder: Path, run: Run | None = None
+) -> list[Path]:
     """The files of one application, as :func:`write` says."""
-    place = folder / re.sub(r"[^\w.-]", "_", application)
-    place.mkdir(parents=True, exist_ok=True)
+    place = folder / folder_name(application)
     kernels = [portable(kernel) for kernel in kernels]
-    report = json.dumps(document(application, kernels, damaged), indent=1, allow_nan=False) + "\n"
-    files = {"report.json": report, "report.md": markdown(kernels, application)}
+    files: dict[str, str] = {}
     for result in kernels:
         name = file_name(result)
         files |= {f"{name}.patch": patch(result, application, kernels) or "", f"{name}.json": _configuration(result)}
-    written = []
+    return [*write_document(document(application, kernels, run), place), *_write(files, place)]
+
+
+def write_document(document: Document, folder: Path) -> list[Path]:
+    """Write ``report.json``, and ``report.md`` rendered from it, into a folder; the files."""
+    return _write({name: render(document) for name, render in RENDERINGS.items()}, folder)
+
+
+RENDERINGS = {
+    "report.json": lambda document: json.dumps(document, indent=1, allow_nan=False) + "\n",
+    "report.md": markdown,
+}
+
+
+def _write(files: Mapping[str, str], folder: Path) -> list[Path]:
+    """Files with their texts; one whose text is empty goes."""
+    folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
-        path = place / name
         if text:
-            write_text(path, text)
-            written.append(path)
+            write_text(folder / name, text)
         else:
-            path.unlink(missing_ok=True)
-    return written
+            (folder / name).unlink(missing_ok=True)
+    return [folder / name for name, text in files.items() if text]
 
 
 def _configuration(result: KernelResult) -> str:

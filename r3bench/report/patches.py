@@ -75,7 +75,11 @@ def _patch_gain(result: KernelResult) -> float:
 
 def overlap_line(result: KernelResult, others: Iterable[KernelResult]) -> str:
     """What a patch overlaps with, and what to do about it; empty where it overlaps with none."""
-    names = overlapping(result, others)
+    return overlap_words(overlapping(result, others))
+
+
+def overlap_words(names: Sequence[str]) -> str:
+    """What it means that a patch overlaps with the patches of these names; empty where there are none."""
     return f"overlaps with {', '.join(names)}: apply one, then search again" if names else ""
 
 

@@ -2,45 +2,54 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from r3bench.ledger import KernelResult, SourceResult
-from r3bench.report.documents import by_gain
-from r3bench.report.patches import also, overlap_line
+from r3bench.report import guards
+from r3bench.report.documents import Document, Entry, result_of
+from r3bench.report.marks import bounded, command, escape, folded, grid, short_grid
+from r3bench.report.patches import also, overlap_words
 from r3bench.report.terminal import HEAD, row
 from r3bench.report.words import (
     as_sentence,
     busy_line,
     device_line,
     duration,
-    file_name,
-    one_line,
+    folder_name,
+    machine_line,
+    marker,
     result_word,
     source_name,
     words,
 )
 
 
-def markdown(kernels: Sequence[KernelResult], application: str) -> str:
-    """The report for people: what was gained, how sure it is, what was tried and what failed."""
-    ordered = by_gain(kernels)
-    improved = sum(k.status == "improved" for k in ordered)
-    parts = [f"# {escape(application)}: {improved} of {len(ordered)} kernels improved", ""]
-    if ordered:
-        parts += [device_line(ordered[0].device, ordered[0].target), ""]
-    busy = busy_line(ordered)
+def markdown(document: Document) -> str:
+    """The report for people: what was gained, how sure it is, what was tried and what failed; at most 60 kB."""
+    if document["kind"] == "guard":
+        return guards.markdown(document)
+    entries = document["kernels"]
+    kernels = [result_of(entry) for entry in entries]
+    parts = [marker(document), f"# {verdict_line(document)}", ""]
+    if kernels:
+        device = device_line(kernels[0].device, kernels[0].target)
+        parts += [f"{device} {escape(machine_line(document['conditions']))}".rstrip(), ""]
+    busy = busy_line(kernels)
     parts += [as_sentence(escape(busy)), ""] if busy else []
-    rows = [[*row(result), str(result.evaluations)] for result in ordered]
-    parts += [_grid((*HEAD, "evaluations"), rows), "", *_legend(ordered)]
-    for result in ordered:
-        parts += ["", *_section(result, application, ordered)]
-    return "\n".join(parts) + "\n"
+    parts += short_grid((*HEAD, "evaluations"), [[*row(kernel), str(kernel.evaluations)] for kernel in kernels])
+    parts += ["", "To reproduce:", "", command(document["reproduce"])] if kernels else []
+    parts += ["", *folded("How to read this", _legend(kernels))]
+    sections = ("\n".join(_folded_section(entry, document)) for entry in entries)
+    return bounded("\n".join(parts), sections, "The other kernels are in report.html.")
+
+
+def verdict_line(document: Document) -> str:
+    """The outcome in one line of Markdown."""
+    improved = sum(entry["status"] == "improved" for entry in document["kernels"])
+    return f"{escape(document['application'])}: {improved} of {len(document['kernels'])} kernels improved"
 
 
 _LEGEND = """\
-How to read this:
-
 - *result*: *improved*: the whole interval lies above the baseline by more than the gate; *no gain*: no candidate was \
 surely faster by more than the gate; *unstable*: the best candidate's gain was not confirmed by a second contest in a \
 fresh process; *failed*: the baseline itself does not replay; *interrupted*: stopped before it was done.
@@ -71,9 +80,12 @@ def _legend(kernels: Sequence[KernelResult]) -> Iterator[str]:
         yield f"- rule *{escape(rule)}*: {escape(sentence)}"
 
 
-def _section(result: KernelResult, application: str, kernels: Sequence[KernelResult]) -> Iterable[str]:
-    yield f"## {escape(result.kernel)}"
-    yield ""
+def _folded_section(entry: Entry, document: Document) -> Iterator[str]:
+    return folded(f"{entry['kernel']}: {result_word(result_of(entry))}", _section(entry, document))
+
+
+def _section(entry: Entry, document: Document) -> Iterator[str]:
+    result = result_of(entry)
     yield (
         f"{escape(result_word(result).capitalize())}: {escape(result.detail)}. Baseline: {escape(result.baseline)}, "
         + (
@@ -84,7 +96,7 @@ def _section(result: KernelResult, application: str, kernels: Sequence[KernelRes
     yield ""
     for arm in result.arms:
         yield f"- {arm.name}: {escape(words(arm.comparison))}"
-    yield from _offered(result, application, kernels)
+    yield from _offered(entry, result, document)
     for promotion in result.promotions:
         held_out = f"{promotion.held_out} of {promotion.units} held-out launches match"
         candidate = source_name(result, promotion.rule)
@@ -93,48 +105,28 @@ def _section(result: KernelResult, application: str, kernels: Sequence[KernelRes
             yield f"  - verified, {verdict.level.value}: {escape(verdict.detail, 2000)}"
     if result.sources:
         yield ""
-        yield _grid(
-            ("source", "trials", "matched", "default", "best"), [_source_row(result, s) for s in result.sources]
-        )
+        yield grid(("source", "trials", "matched", "default", "best"), [_source_row(result, s) for s in result.sources])
     if result.failures:
         yield ""
         failed = [(source_name(result, f.source), f.status, str(f.count), f.detail) for f in result.failures]
-        yield _grid(("failed source", "how", "times", "the first said"), failed)
+        yield grid(("failed source", "how", "times", "the first said"), failed)
 
 
-def _offered(result: KernelResult, application: str, kernels: Sequence[KernelResult]) -> Iterator[str]:
+def _offered(entry: Entry, result: KernelResult, document: Document) -> Iterator[str]:
     """The patch and the configuration of a kernel, and what to know before they are applied."""
-    if result.after is not None:
-        where = f"reports/{application}/{file_name(result)}.patch"
+    if entry["patch_file"] is not None:
+        where = f"reports/{folder_name(document['application'])}/{entry['patch_file']}"
         yield f"- source change: {escape(result.description, 2000)} (`git apply {where}`)"
         for line in also(result):
             yield f"- {escape(line[:1].lower() + line[1:].rstrip('.'))}"
-        overlapping = overlap_line(result, kernels)
-        if overlapping:
-            yield f"- it {escape(overlapping)}"
-    if result.configuration is not None:
+        if entry["overlaps"]:
+            yield f"- it {escape(overlap_words(entry['overlaps']))}"
+    if entry["configuration_file"] is not None:
         settings = f": {escape('; '.join(result.settings), 2000)}" if result.settings else ""
-        yield f"- configuration `{file_name(result)}.json`{settings}"
+        yield f"- configuration `{entry['configuration_file']}`{settings}"
 
 
 def _source_row(result: KernelResult, source: SourceResult) -> Sequence[str]:
     same = f"same code as {source_name(result, source.same_as)}" if source.same_as is not None else ""
     times = (duration(source.default_ns), same or duration(source.best_ns))
     return (source_name(result, source.rule), str(source.trials), str(source.matched), *times)
-
-
-def _grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *([escape(cell) for cell in row] for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def escape(text: str, most: int = 300) -> str:
-    """Text from elsewhere, harmless in Markdown: one line, no markup, no table cell ended, at most ``most`` characters.
-
-    It is cut between words where it has any.
-    """
-    short = one_line(text)
-    if len(short) > most:
-        head = short[: most - 1]
-        short = (head.rsplit(" ", 1)[0] if " " in head[most // 2 :] else head) + "…"
-    return re.sub(r"([\\`*_{}\[\]<>#|~!$])", r"\\\1", short)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from r3bench.ledger import KernelResult
 from r3bench.stats import Comparison, Decision
@@ -15,6 +16,11 @@ def file_name(result: KernelResult) -> str:
     symbol = result.kernel.split("/", 1)[-1]
     safe = re.sub(r"[^\w.-]", "_", symbol)[:80]
     return safe if safe == symbol and safe != "report" else f"{safe}-{hashlib.sha256(symbol.encode()).hexdigest()[:8]}"
+
+
+def folder_name(application: str) -> str:
+    """The folder of an application's reports."""
+    return re.sub(r"[^\w.-]", "_", application)
 
 
 def device_line(device: str, target: str) -> str:
@@ -90,6 +96,21 @@ def busy_line(kernels: Iterable[KernelResult]) -> str:
         f"the machine was busy (load {load:.1f} on {number} core{'s' * (number > 1)}): intervals are wide, "
         "run again on a quiet machine"
     )
+
+
+def machine_line(conditions: Mapping[str, str]) -> str:
+    """The machine, as far as the conditions of a measurement name it; empty where they do not."""
+    named = [conditions[key] for key in ("processor", "device") if key in conditions]
+    told = [f"{text} {conditions[key]}" for key, text in _TOLD.items() if key in conditions]
+    return f"Machine: {', '.join([*named, *told])}." if named or told else ""
+
+
+_TOLD = {"cores": "cores", "driver": "driver", "cuda": "CUDA", "governor": "governor", "load": "load", "seal": "seal"}
+
+
+def marker(document: Mapping[str, Any]) -> str:
+    """The comment by which a later report finds the one that it replaces."""
+    return f"<!-- r3bench: {document['kind']} {folder_name(document['application'])} -->"
 
 
 def as_sentence(text: str) -> str:

@@ -7,6 +7,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from r3bench import report
@@ -187,7 +188,10 @@ def test_other_kernels_that_a_patch_changes_are_named() -> None:
     )
     checked = "lso changes diagnostics, initial_state: their recorded launches match"
     unknown = "lso changes halo: not checked, for want of a recorded launch that replays"
-    patch, text = report.patch(result, "demo") or "", report.markdown([result], "demo").replace("\\", "")
+    patch, text = (
+        report.patch(result, "demo") or "",
+        report.markdown(report.document("demo", [result])).replace("\\", ""),
+    )
     for line in (checked, unknown):
         assert line in patch
         assert line in text
@@ -201,7 +205,7 @@ def test_the_whole_description_stands_in_the_patch() -> None:
 
 
 def test_long_text_is_cut_between_words() -> None:
-    text = report.markdown([replace(PLAIN, detail="word " * 100)], "demo")
+    text = report.markdown(report.document("demo", [replace(PLAIN, detail="word " * 100)]))
     assert "word…" in text
     assert "..." not in text
 
@@ -251,7 +255,7 @@ def test_the_configuration_says_what_it_belongs_to(tmp_path: Path) -> None:
 
 
 def test_markdown_escapes_what_comes_from_elsewhere() -> None:
-    text = report.markdown([IMPROVED, PLAIN], "demo")
+    text = report.markdown(report.document("demo", [IMPROVED, PLAIN]))
     assert "# demo: 1 of 2 kernels improved" in text
     assert "<script>" not in text
     assert r"a\[0\] \| \<script\>\`x\`" in text
@@ -264,23 +268,23 @@ def test_markdown_escapes_what_comes_from_elsewhere() -> None:
 def test_the_untouched_source_and_the_columns_have_plain_names() -> None:
     tried = (*IMPROVED.promotions, Promotion(rule="recorded", promoted=False, reason="slower", held_out=2, units=2))
     result = replace(IMPROVED, promotions=tried, rules=(("hoist", "loop invariants are computed once"),))
-    text = report.markdown([result], "demo")
+    text = report.markdown(report.document("demo", [result]))
     assert "| recorded source | 10 | 9 | 12.3 us | 9 us |" in text
     assert "- candidate recorded source: slower" in text
     assert "| baseline | evaluations |" in text
     assert "- rule *hoist*: loop invariants are computed once" in text
-    tree = report.markdown([replace(result, baseline="working tree, default pipeline")], "demo")
+    tree = report.markdown(report.document("demo", [replace(result, baseline="working tree, default pipeline")]))
     assert "| working tree | 10 | 9 | 12.3 us | 9 us |" in tree
 
 
 def test_a_configuration_is_told_in_words_with_its_use(tmp_path: Path) -> None:
     result = replace(IMPROVED, settings=("block 128x1x1 instead of 32x8x1", "slp vectorization off"))
-    text = report.markdown([result], "demo")
+    text = report.markdown(report.document("demo", [result]))
     assert "- configuration `k.json`: block 128x1x1 instead of 32x8x1; slp vectorization off" in text
     assert "By hand: change the block's shape" in text
     report.write_application("demo", [result], tmp_path)
     assert json.loads((tmp_path / "demo" / "k.json").read_text())["settings"] == list(result.settings)
-    assert "By hand" not in report.markdown([PLAIN], "demo")
+    assert "By hand" not in report.markdown(report.document("demo", [PLAIN]))
 
 
 @pytest.mark.parametrize(
@@ -295,7 +299,7 @@ def test_a_configuration_is_told_in_words_with_its_use(tmp_path: Path) -> None:
 )
 def test_a_busy_machine_is_told(loads: tuple[str, ...], expected: str) -> None:
     kernels = [replace(PLAIN, conditions=(("cores", "2"), ("load", load))) for load in loads]
-    text = report.markdown(kernels or [replace(PLAIN, conditions=())], "demo")
+    text = report.markdown(report.document("demo", kernels or [replace(PLAIN, conditions=())]))
     assert expected in text
     assert bool(expected) is ("busy" in text)
     assert bool(expected) is any("busy" in line for line in written(Path("reports"), kernels, Path()))
@@ -303,13 +307,15 @@ def test_a_busy_machine_is_told(loads: tuple[str, ...], expected: str) -> None:
 
 def test_a_claim_that_was_not_confirmed_is_unstable() -> None:
     tried = Promotion(rule="hoist", promoted=False, reason="no", held_out=2, units=2, decision=Decision.UNSTABLE)
-    assert "unstable" in report.table([replace(PLAIN, promotions=(tried,))])
+    assert "unstable" in report.table(report.document("demo", [replace(PLAIN, promotions=(tried,))]))
     refused = replace(tried, decision=None)
-    assert "unstable" in report.table([replace(PLAIN, promotions=(refused, tried))])
+    assert "unstable" in report.table(report.document("demo", [replace(PLAIN, promotions=(refused, tried))]))
     same = replace(tried, decision=Decision.SAME)
-    assert "no gain" in report.table([replace(PLAIN, promotions=(same, tried))])
+    assert "no gain" in report.table(report.document("demo", [replace(PLAIN, promotions=(same, tried))]))
     arm = Arm(name="patch", comparison=replace(comparison(1.25), decision=Decision.UNSTABLE))
-    assert "1.25x" not in report.table([replace(IMPROVED, arms=(arm,))]), "a number that was not confirmed"
+    assert "1.25x" not in report.table(report.document("demo", [replace(IMPROVED, arms=(arm,))])), (
+        "a number that was not confirmed"
+    )
 
 
 def test_the_report_holds_no_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,30 +338,29 @@ def test_the_report_holds_no_absolute_path(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_the_table_fits_the_terminal(width: int) -> None:
     long = replace(IMPROVED, kernel="demo/" + "a_very_long_kernel_name_" * 4)
-    text = report.table([PLAIN, IMPROVED, long], width)
+    text = report.table(report.document("demo", [PLAIN, IMPROVED, long]), width)
     assert max(len(line) for line in text.splitlines()) <= width
     assert "no gain" in " ".join(text.split())
 
 
 def test_the_table_names_both_gains_and_starts_with_the_largest() -> None:
-    lines = report.table([PLAIN, IMPROVED], 80).splitlines()
+    lines = report.table(report.document("demo", [PLAIN, IMPROVED]), 80).splitlines()
     assert lines[2].split()[0] == "k"
     assert "1.25x (1.24 to 1.26)" in lines[2]
     assert "1.75x (1.73 to 1.77)" in lines[2]
 
 
-def test_the_table_tells_applications_apart() -> None:
-    text = report.table([IMPROVED, replace(IMPROVED, kernel="second/k", status="failed", arms=())])
-    assert "demo/k" in text
-    assert "second/k" in text
-    assert "failed" in text
+def test_a_kernel_that_does_not_replay_is_in_the_table() -> None:
+    bad = replace(IMPROVED, kernel="demo/bad", status="failed", arms=())
+    text = report.table(report.document("demo", [IMPROVED, bad]))
+    assert [line.split()[:2] for line in text.splitlines()[2:]] == [["k", "improved"], ["bad", "failed"]]
 
 
 def test_every_decision_has_its_words() -> None:
     for arm in (comparison(1.5), comparison(0.5), comparison(1.0), identical(0.05, "b"), refusal()):
         result = replace(IMPROVED, arms=(Arm(name="patch", comparison=arm),))
-        assert arm.decision.value in report.markdown([result], "demo"), arm.decision
-        report.table([result])
+        assert arm.decision.value in report.markdown(report.document("demo", [result])), arm.decision
+        report.table(report.document("demo", [result]))
     assert {Decision.UNCLEAR, Decision.UNSTABLE} <= set(Decision)
 
 
@@ -372,7 +377,7 @@ def test_a_ledger_becomes_a_folder_for_each_application(tmp_path: Path) -> None:
         for result in (IMPROVED, PLAIN, replace(PLAIN, kernel="second/k", device="cuda", target="sm_90")):
             ledger.append("result", result=encode(result))
     path.write_bytes(path.read_bytes() + b"torn")
-    files = report.write(path, tmp_path / "reports")
+    files = report.write([path], tmp_path / "reports")
     assert {p.parent.name for p in files} == {"demo", "second"}
     assert all(p.is_file() for p in files)
     found = json.loads((tmp_path / "reports" / "demo" / "report.json").read_text())
@@ -394,6 +399,66 @@ def test_a_failed_write_leaves_the_old_report(tmp_path: Path, monkeypatch: pytes
     assert not [p for p in (tmp_path / "demo").iterdir() if p.name.startswith(".")], "no temporary file is left"
 
 
+SCHEMA = json.loads((Path(report.__file__).parent / "schema.json").read_text())
+GUARDED = {
+    "kernel": "demo/k", "capture": "captures/demo/k.zarr", "unit": 0, "verdict": "slower", "fails": True,
+    "detail": "slower by the whole interval", "notes": ["its capture changed"], "gate": 0.05, "absolute_ns": 0.0,
+    "comparison": encode(comparison(1 / 1.25)), "static": None,
+}  # fmt: skip
+GUARD = {
+    "format": 2, "kind": "guard", "application": "demo", "created": "2026-01-01T00:00:00Z", "device": "cpu",
+    "target": "znver4", "conditions": {"processor": "an <b>old</b> one"},
+    "guard": {
+        "base": {"name": "main", "commit": "0123456789abcdef"}, "head": {"name": "working tree", "commit": None},
+        "verdict": "fail", "sentence": "1 of 2 kernels is slower than main: k 1.25x", "fail_on": ["slower", "wrong"],
+        "device_asked": True, "errors": ["x.zarr: <script> does not build"], "seconds": 1.5,
+        "reproduce": "pytest --r3-guard main captures/demo",
+        "kernels": [GUARDED, {**GUARDED, "kernel": "demo/other", "verdict": "new", "comparison": None, "notes": []}],
+    },
+}  # fmt: skip
+
+
+def test_documents_follow_the_schema(tmp_path: Path) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    arms = (Arm(name="patch", comparison=refusal()), Arm(name="toolchain", comparison=identical(0.05, "b")))
+    for found in (report.document("demo", [IMPROVED, PLAIN, replace(PLAIN, arms=arms)]), GUARD):
+        report.write_document(found, tmp_path)
+        written_document = json.loads((tmp_path / "report.json").read_text())
+        jsonschema.validate(written_document, SCHEMA)
+        assert report.load(tmp_path / "report.json") == written_document
+    with pytest.raises(jsonschema.ValidationError, match="guard"):
+        jsonschema.validate({key: value for key, value in GUARD.items() if key != "guard"}, SCHEMA)
+
+
+def test_a_guard_is_shown_worst_first_with_its_evidence() -> None:
+    lines = report.table(GUARD, 100).splitlines()
+    assert " ".join(lines[2].split()) == "demo/k[0] slower 1.25x slower (1.24 to 1.26) 1 us 1.25 us"
+    assert max(map(len, report.table(GUARD, 50).splitlines())) <= 50
+    text = report.markdown(GUARD)
+    assert text.startswith("<!-- r3bench: guard demo -->\n## 1 of 2 kernels is slower than main: k 1.25x\n")
+    assert "working tree against main (0123456789ab). Times are CPU times" in text
+    assert "pytest --r3-guard main captures/demo" in text
+    assert "- its capture changed" in text
+    assert r"\<script\> does not build" in text
+    assert "<b>" not in text
+
+
+def test_a_long_guard_stays_a_comment() -> None:
+    long = {**GUARDED, "detail": "word " * 400, "kernel": "demo/" + "k" * 200}
+    text = report.markdown({**GUARD, "guard": {**GUARD["guard"], "kernels": [long] * 90}})  # type: ignore[dict-item]
+    assert len(text.encode()) <= 60_000
+    assert "<summary>80 more</summary>" in text
+    assert text.count("<details>") == text.count("</details>")
+    assert text.endswith("The evidence of the other kernels is in report.html.\n")
+
+
+def test_what_is_no_report_is_one_sentence(tmp_path: Path) -> None:
+    for text, expected in (("{", "cannot be read"), ("[]", "no report"), ('{"kind": "guard", "format": 99}', "update")):
+        (tmp_path / "report.json").write_text(text)
+        with pytest.raises(LedgerError, match=expected):
+            report.load(tmp_path / "report.json")
+
+
 def test_a_missing_ledger_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match=r"gone\.jsonl cannot be read"):
-        report.write(tmp_path / "gone.jsonl", tmp_path)
+        report.write([tmp_path / "gone.jsonl"], tmp_path)

@@ -1,0 +1,101 @@
+"""A guard's document for people: what became slower, wrong or could not be told, worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from r3bench.ledger import decode
+from r3bench.report.marks import bounded, command, escape, folded, grid, short_grid
+from r3bench.report.words import device_line, duration, machine_line, marker, words
+from r3bench.stats import Comparison, Decision
+
+HEAD = ("kernel", "verdict", "change", "base", "head")
+
+Finding = Mapping[str, Any]
+
+
+def comparison_of(finding: Finding) -> Comparison | None:
+    """The contest of head against base; None where nothing was compared."""
+    return decode(Comparison, finding["comparison"]) if finding["comparison"] else None
+
+
+def name(finding: Finding) -> str:
+    return f"{finding['kernel']}[{finding['unit']}]"
+
+
+def change(comparison: Comparison | None, interval: bool = True) -> str:
+    """How the head's time compares: ``1.12x slower (1.09 to 1.15)``; a dash where nothing was timed."""
+    if comparison is None or not comparison.speedup or comparison.low is None or comparison.high is None:
+        return "-"
+    if comparison.decision in (Decision.IDENTICAL, Decision.REFUSED):
+        return "-"
+    slower = comparison.speedup < 1
+    values = [1 / v if slower and v else v for v in (comparison.speedup, comparison.low, comparison.high)]
+    low, high = sorted(values[1:])
+    bounds = f" ({low:.2f} to {high:.2f})" if interval else ""
+    return f"{values[0]:.2f}x {'slower' if slower else 'faster'}{bounds}"
+
+
+def row(finding: Finding, *, interval: bool = True) -> list[str]:
+    """Kernel and unit, verdict, change, base and head time."""
+    contest = comparison_of(finding)
+    times = (contest.baseline_ns, contest.candidate_ns) if contest is not None else (None, None)
+    return [name(finding), finding["verdict"], change(contest, interval), *map(duration, times)]
+
+
+def layouts(document: Mapping[str, Any]) -> Sequence[tuple[Sequence[Sequence[str]], Sequence[str]]]:
+    """Rows and heads for the terminal, the fullest first."""
+    found = document["guard"]["kernels"]
+    full, short = ([row(finding, interval=wanted) for finding in found] for wanted in (True, False))
+    return [(full, HEAD), (short, HEAD), ([line[:3] for line in short], HEAD[:3])]
+
+
+def markdown(document: Mapping[str, Any]) -> str:
+    """The comment on a pull request: verdict, table, machine, how to reproduce; every kernel's evidence folded."""
+    guard, found = document["guard"], document["guard"]["kernels"]
+    device = device_line(document["device"], document["target"])
+    head = [marker(document), f"## {escape(guard['sentence'])}", "", *short_grid(HEAD, [row(f) for f in found]), ""]
+    head += [f"{_sides(guard)} {device} {escape(machine_line(document['conditions']))}".rstrip(), ""]
+    head += ["To reproduce:", "", command(guard["reproduce"])]
+    head += [f"- could not be guarded: {escape(error, 1000)}" for error in guard["errors"]]
+    sections = ["\n".join(folded(f"{name(f)}: {f['verdict']}", _evidence(f))) for f in found if _says(f)]
+    return bounded("\n".join(head), sections, "The evidence of the other kernels is in report.html.")
+
+
+def _sides(guard: Mapping[str, Any]) -> str:
+    base, head = (_side(guard[side]) for side in ("base", "head"))
+    return f"{head} against {base}."
+
+
+def _side(side: Mapping[str, Any]) -> str:
+    commit = f" ({side['commit'][:12]})" if side.get("commit") else ""
+    return escape(f"{side['name']}{commit}")
+
+
+def _says(finding: Finding) -> bool:
+    return bool(finding["detail"] or finding.get("notes") or finding["comparison"])
+
+
+def _evidence(finding: Finding) -> Iterator[str]:
+    if finding["detail"]:
+        yield f"{escape(finding['detail'], 2000)}"
+    for note in finding.get("notes", ()):
+        yield f"- {escape(note, 2000)}"
+    contest = comparison_of(finding)
+    if contest is not None:
+        yield f"- {escape(words(contest))}"
+    counts = static_rows(finding)
+    if counts:
+        yield ""
+        yield grid(("compiled code", "base", "head"), counts)
+
+
+def static_rows(finding: Finding) -> list[tuple[str, str, str]]:
+    """What of the compiled code differs between the two sides: registers, spills, instructions."""
+    static = finding.get("static")
+    if not static:
+        return []
+    base, head = ({**side, **side.get("instructions", {})} for side in (static["base"], static["head"]))
+    names = [key for key in {**base, **head} if key != "instructions" and base.get(key) != head.get(key)]
+    return [(key.replace("_", " "), str(base.get(key, "-")), str(head.get(key, "-"))) for key in names]

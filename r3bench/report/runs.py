@@ -1,0 +1,151 @@
+"""What ledgers hold beside their results: how a search went, step by step, thinned out for a report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from r3bench.ledger import KernelResult, Record, read, results
+from r3bench.stats import block_statistic
+
+_CURVE = 200  # points of a curve: each improvement is one, and the last evaluation
+_PICTURES = 4  # of wrong results, for each kernel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What was read beside the results: settings of the searches, damaged lines, and per kernel the document's parts.
+
+    ``parts`` maps a kernel to ``convergence``, ``archive``, ``replies`` and ``pictures``, each only where there is any.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    damaged: int = 0
+    parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def of(self, kernel: str) -> dict[str, Any]:
+        return dict(self.parts.get(kernel, {}))
+
+
+def gather(ledgers: Iterable[Path]) -> tuple[dict[str, list[KernelResult]], Run]:
+    """Results by application, and what else the ledgers say. LedgerError where one cannot be read.
+
+    Ledgers of other kinds of search (``<kernel>.<search>.jsonl``) add a curve to their kernel and no result.
+    """
+    found: dict[str, dict[str, KernelResult]] = {}
+    parts: dict[str, dict[str, Any]] = {}
+    settings: Mapping[str, Any] = {}
+    damaged = 0
+    for path in sorted(ledgers, key=lambda path: (path.name.count("."), path.name)):
+        records, torn = read(path)
+        damaged += torn
+        settings = settings or next((r["settings"] for r in records if r["kind"] == "run" and "settings" in r), {})
+        for result in results(records):
+            kernels = found.setdefault(result.kernel.split("/")[0], {})
+            own = [record for record in records if record.get("kernel") == result.kernel]
+            if kernels.setdefault(result.kernel, result) is result:
+                parts[result.kernel] = _parts(own, result)
+            else:
+                parts[result.kernel].setdefault("convergence", {}).update(_curves(own, result))
+    return {name: list(kernels.values()) for name, kernels in found.items()}, Run(
+        settings=settings, damaged=damaged, parts=parts
+    )
+
+
+def _parts(records: Sequence[Record], result: KernelResult) -> dict[str, Any]:
+    parts = {
+        "convergence": _curves(records, result),
+        "archive": _archive(records),
+        "replies": _replies(records),
+        "pictures": list(_pictures(records)),
+    }
+    return {name: part for name, part in parts.items() if part}
+
+
+# -- how fast the best was found --------------------------------------------------------------------------------------
+
+
+def _curves(records: Sequence[Record], result: KernelResult) -> dict[str, Any]:
+    """By kind of search: ``[evaluations, seconds, best_ns, source]`` at every improvement, and at the end."""
+    curve = list(_improvements(records))
+    kind = getattr(result, "search", "full")
+    return {kind: curve[: _CURVE - 1] + curve[-1:] if len(curve) > _CURVE else curve} if curve else {}
+
+
+def _improvements(records: Iterable[Record]) -> Iterator[list[Any]]:
+    outcomes = [record for record in records if record["kind"] == "outcome"]
+    best, point = float("inf"), None
+    for number, record in enumerate(outcomes, 1):
+        ns = _ns(record["outcome"])
+        point = [number, round(record["time"] - outcomes[0]["time"], 3), min(best, ns), record.get("source", "")]
+        if ns < best:
+            best = ns
+            yield point
+            point = None
+    if point is not None and best < float("inf"):
+        yield point
+
+
+def _ns(outcome: Mapping[str, Any]) -> float:
+    """The time of an outcome on the launch of the search; infinite where it has none."""
+    measured = outcome.get("measurement") if outcome.get("unit") == 0 else None
+    return block_statistic(measured["samples_ns"]) if measured and measured["samples_ns"] else float("inf")
+
+
+# -- the archive, and what models said --------------------------------------------------------------------------------
+
+
+def _archive(records: Sequence[Record]) -> dict[str, Any]:
+    """The axes, and of every island's cells the best program: ``{cell, island, id, origin, speedup}``."""
+    axes = next((r for r in reversed(records) if r["kind"] == "archive"), None)
+    programs = [record["program"] for record in records if record["kind"] == "program"]
+    if axes is None or not programs:
+        return {}
+    best: dict[tuple[int, tuple[int, ...]], Mapping[str, Any]] = {}
+    for program in programs:
+        if program.get("cell") is not None and program.get("speedup") is not None:
+            place = (program["island"], tuple(program["cell"]))
+            held = best.get(place)
+            best[place] = program if held is None or program["speedup"] > held["speedup"] else held
+    keys = ("cell", "island", "id", "origin", "speedup")
+    return {
+        "axes": axes["axes"],
+        "edges": axes["edges"],
+        "fates": dict(Counter(program["status"] for program in programs)),
+        "cells": [{key: program[key] for key in keys} for program in best.values()],
+    }
+
+
+def _replies(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """By model or rule: calls, those that failed, tokens, cached tokens, cost and seconds."""
+    found: dict[str, dict[str, Any]] = {}
+    for record in records:
+        if record["kind"] == "reply":
+            total = found.setdefault(str(record.get("model") or "unnamed"), dict.fromkeys(_SUMS, 0) | {"failed": 0})
+            total["calls"] += 1
+            total["failed"] += "trouble" in record
+            for name in _SUMS[1:]:
+                total[name] += record.get(name) or 0
+    return [{"model": model, **total} for model, total in found.items()]
+
+
+_SUMS = ("calls", "prompt_tokens", "cached_tokens", "answer_tokens", "cost", "seconds")
+
+
+# -- wrong results ----------------------------------------------------------------------------------------------------
+
+
+def _pictures(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
+    """Where wrong results lie in their buffers, the first of every source."""
+    seen: set[str] = set()
+    for record in records:
+        if record["kind"] != "outcome" or record.get("source") in seen or len(seen) >= _PICTURES:
+            continue
+        for difference in record["outcome"]["verdict"]["differences"]:
+            if difference.get("picture"):
+                seen.add(record.get("source", ""))
+                yield {"source": record.get("source", ""), **difference}
+                break
