@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from r3bench import store
-from r3bench.evolve.opened import opened, shown, surroundings
+from r3bench.evolve.opened import definitions, opened, shown, surroundings
 from r3bench.evolve.sources import is_disjoint
 from r3bench.model import Allocation, Capture, Parameter, ReplayUnit, Target
 from r3bench.space import unit_facts
@@ -27,12 +27,14 @@ class Brief:
     """One kernel's static text, and what is needed to read an answer: main file and the kernel's plain name.
 
     ``kernel`` names the kernel among all captures; ``disjoint`` says that its pointer arguments never overlap.
+    ``first`` holds every definition of the texts that the search begins with: ``static`` shows those that are open.
     """
 
     kernel: str
     main: str
     name: str
     static: str
+    first: frozenset[str]
     disjoint: bool = False
 
 
@@ -52,19 +54,22 @@ def brief(
     """
     assert capture.source is not None
     main, name = capture.source.main, plain_name(capture.demangled)
-    long = len(shown(opened(texts, main, name)).splitlines()) > LONG
+    code = shown(opened(texts, main, name))
+    long = len(code.splitlines()) > LONG
     parts = (
         _TASK.format(name=name),
         _EDITS if long else _REWRITE,
         "# The target\n\n" + "\n".join(f"- {line}" for line in _hardware(target, dict(conditions), baseline_ns)),
         "# The recorded launch\n\n" + "\n".join(f"- {line}" for line in _launch(capture, ranges)),
         "# The rest of the translation unit\n\n" + _fenced(_shortened(surroundings(texts, main, name))),
+        "# Program p0\n\nThe open functions as the search began.\n\n" + _fenced(code),
     )
     return Brief(
         kernel=capture.name,
         main=main,
         name=name,
         static="\n".join(part.strip("\n") + "\n" for part in parts) + "\n",
+        first=frozenset(text for whole in texts.values() for text, _ in definitions(whole)),
         disjoint=is_disjoint(capture),
     )
 
@@ -85,18 +90,20 @@ recorded memory, compared with what the recorded kernel wrote, and timed. Launch
 _REWRITE = """\
 # Your answer
 
-One line that says what you change and why it is faster, then one code block with every open function in full:
+Programs are shown by what differs from program p0. Answer with one line that says what you
+change and why it is faster, then one code block with each function that you change or add, in full:
 
 CHANGE: <one sentence>
 ```cuda
-<the open functions>
+<functions>
 ```
 """
 _EDITS = """\
 # Your answer
 
-One line that says what you change and why it is faster, then edits of the open functions. Each SEARCH part repeats
-lines of the program that you improve, as many as make the place unique:
+Programs are shown by what differs from program p0. Answer with one line that says what you
+change and why it is faster, then edits of the open functions. Each SEARCH part repeats lines of the program that you
+improve, as many as make the place unique:
 
 CHANGE: <one sentence>
 ```

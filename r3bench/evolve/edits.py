@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 
 from r3bench.errors import BadReply, BuildError
-from r3bench.evolve.opened import FILE_LINE, Item, opened, parameters, shown, span, whole
+from r3bench.evolve.opened import FILE_LINE, Item, definitions, opened, parameters, shown, span, whole
 from r3bench.model import Dim3, LaunchRule
 from r3bench.syntax import Edit, Function, Node, apply, find_kernel, functions, parse, text_of, tokens, walk
 
@@ -152,7 +152,7 @@ class _Splice:
 
     def __init__(self, files: Mapping[str, str], main: str, kernel: str, items: Sequence[Item]) -> None:
         self.files, self.main, self.kernel, self.items = files, main, kernel, items
-        held = [node for text in files.values() for node in _definitions(parse(text))]
+        held = [node for text in files.values() for _, node in definitions(text)]
         self.known = {tuple(tokens(text_of(whole(node)))) for node in held}
         self.taken = {function.name for text in files.values() for function in functions(text)}
         self.prints = any(_prints(item.text) for item in items)
@@ -178,15 +178,13 @@ class _Splice:
 
     def _parts(self, text: str) -> Iterator[tuple[str, Function | None]]:
         """Every definition of the answer with the comment above it, and the function that it defines."""
-        root, data = parse(text), text.encode()
+        found = list(definitions(text))
         by_place = {function.node.start_byte: function for function in functions(text)}
-        if any(node.type == "ERROR" for node in _definitions(root)):
+        if any(node.type == "ERROR" for _, node in found):
             yield self._kernel_alone(text)
             return
-        for node in _definitions(root):
-            own = by_place.get(_inner(node).start_byte)
-            start, end = span(node)
-            yield data[start:end].decode().rstrip("\n") + _semicolon(node), own
+        for definition, node in found:
+            yield definition, by_place.get(_inner(node).start_byte)
 
     def _kernel_alone(self, text: str) -> tuple[str, Function | None]:
         """Where the tree is lost outside the kernel, the kernel by its brackets."""
@@ -209,7 +207,7 @@ class _Splice:
 
     def _is_new(self, definition: str, own: Function | None) -> bool:
         """Whether a definition is to be added; what the files hold already is not. BadReply where it may not be."""
-        node = next(iter(_definitions(parse(definition))), None)
+        _, node = next(definitions(definition), ("", None))
         if node is None or tuple(tokens(text_of(node))) in self.known:
             return False
         if own is not None and own.kernel:
@@ -233,23 +231,6 @@ class _Splice:
                 raise BadReply("keeps state", f"{text_of(node).splitlines()[0]}: nothing may outlive a launch")
         if _prints(definition) and not self.prints:
             raise BadReply("prints", "the code prints, which the kernel did not")
-
-
-def _definitions(root: Node) -> Iterator[Node]:
-    """The outermost definitions of a text; those in namespaces and in ``extern "C" { }`` one by one."""
-    for node in root.named_children:
-        if node.type in ("namespace_definition", "declaration_list"):
-            yield from _definitions(node)
-        elif node.type == "linkage_specification" and node.named_children[-1].type == "declaration_list":
-            yield from _definitions(node.named_children[-1])
-        elif node.type not in ("comment", "namespace_identifier"):
-            yield node
-
-
-def _semicolon(node: Node) -> str:
-    """What ends a type's definition and is no part of its node."""
-    following = node.next_sibling
-    return ";" if following is not None and following.type == ";" else ""
 
 
 def _inner(node: Node) -> Node:

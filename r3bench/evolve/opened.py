@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from r3bench.syntax import Edit, Function, Node, apply, find_kernel, functions, text_of, walk
+from r3bench.syntax import Edit, Function, Node, apply, find_kernel, functions, parse, text_of, walk
 
 FILE_LINE = re.compile(r"^// file: .*\n", re.MULTILINE)
 """What stands in front of each file's functions where several files are shown."""
@@ -91,6 +91,27 @@ def span(node: Node) -> tuple[int, int]:
 def _belongs(above: Node, below: Node) -> bool:
     alone = above.prev_named_sibling is None or above.prev_named_sibling.end_point.row < above.start_point.row
     return above.type == "comment" and alone and above.end_point.row + 1 == below.start_point.row
+
+
+def definitions(text: str) -> Iterator[tuple[str, Node]]:
+    """The outermost definitions of a text, those in namespaces and in ``extern "C" { }`` one by one: each as written,
+    with the comment right above it, and its node."""
+    data = text.encode()
+    for node in _outer(parse(text)):
+        start, end = span(node)
+        following = node.next_sibling
+        semicolon = ";" if following is not None and following.type == ";" else ""  # no part of a type's node
+        yield data[start:end].decode().rstrip("\n") + semicolon, node
+
+
+def _outer(root: Node) -> Iterator[Node]:
+    for node in root.named_children:
+        if node.type in ("namespace_definition", "declaration_list"):
+            yield from _outer(node)
+        elif node.type == "linkage_specification" and node.named_children[-1].type == "declaration_list":
+            yield from _outer(node.named_children[-1])
+        elif node.type not in ("comment", "namespace_identifier"):
+            yield node
 
 
 def shown(items: Iterable[Item]) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from r3bench.evolve.archive import Draw
 from r3bench.evolve.brief import Brief
-from r3bench.evolve.opened import opened, shown
+from r3bench.evolve.opened import definitions
 from r3bench.evolve.program import Program
 
 Message = Mapping[str, Any]
@@ -120,13 +120,14 @@ class Prompter:
         self.brief = brief
         self.budget = budget
         self._orders: deque[tuple[str, ...]] = deque(maxlen=REMEMBERED)
+        self._blocks: dict[str, str] = {}
         self._times: Counter[str] = Counter()
         self._parents: Counter[str] = Counter()
 
     def build(self, draw: Draw) -> Prompt:
         """The prompt of one step; from one thread only, in the order of the steps."""
         chosen = self.chosen(draw)
-        known, order = self._order({program.id: program for program in chosen})
+        known, order = self._order({program.id: program for program in chosen if self._block(program)})
         self._orders.append(tuple(program.id for program in order))
         self._times.update(program.id for program in order)
         self._parents[draw.parent.id] += 1
@@ -142,19 +143,22 @@ class Prompter:
 
     def chosen(self, draw: Draw) -> tuple[Program, ...]:
         """The parent and the others as far as they fit, each once: a matter of the draw and of the budget alone."""
-        left = self.budget - token_count(self.brief.static) - token_count(self._block(draw.parent))
-        left -= token_count(_tail(draw, (draw.parent, *draw.others)))
-        chosen = {draw.parent.id: draw.parent}
-        for program in draw.others:
+        left = self.budget - token_count(self.brief.static) - token_count(_tail(draw, (draw.parent, *draw.others)))
+        chosen: dict[str, Program] = {}
+        for program in (draw.parent, *draw.others):
             cost = token_count(self._block(program))
-            if program.id not in chosen and cost <= left:
+            if program is draw.parent or (program.id not in chosen and cost <= left):
                 chosen[program.id] = program
                 left -= cost
         return tuple(chosen.values())
 
     def _block(self, program: Program) -> str:
-        code = shown(opened(dict(program.files), self.brief.main, self.brief.name))
-        return f"# Program {program.id}\n\n```cuda\n{code}```\n\n"
+        """What a program changes of the first one, which the static part shows; nothing for that one itself."""
+        if program.id not in self._blocks:
+            texts = (text for _, file in program.files for text, _ in definitions(file))
+            code = "\n\n".join(text for text in texts if text not in self.brief.first)
+            self._blocks[program.id] = f"# Program {program.id}\n\n```cuda\n{code}\n```\n\n" if code else ""
+        return self._blocks[program.id]
 
     def _order(self, programs: Mapping[str, Program]) -> tuple[int, list[Program]]:
         """How many programs begin it as in an earlier prompt, and all of them: what was shown most often comes next."""

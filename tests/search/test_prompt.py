@@ -46,7 +46,8 @@ def test_the_static_part_says_what_is_known_of_target_and_launch() -> None:
         "/* open: smooth */",
     ):
         assert line in BRIEF.static
-    assert "out[i] += in[i]" not in BRIEF.static
+    assert BRIEF.static.count("out[i] += in[i]") == 1
+    assert BRIEF.static.endswith("}\n```\n\n")
 
 
 def test_the_static_part_names_what_may_overlap() -> None:
@@ -95,9 +96,9 @@ def test_a_repair_keeps_the_question_and_adds_answer_and_trouble() -> None:
 
 def test_marks_stand_where_the_known_beginning_ends_and_change_no_byte() -> None:
     prompter = Prompter(BRIEF)
-    prompter.build(Draw(step=1, parent=PROGRAMS[0], others=(PROGRAMS[1],)))
-    prompt = prompter.build(Draw(step=2, parent=PROGRAMS[0], others=(PROGRAMS[1], PROGRAMS[2])))
-    assert prompt.known == 2
+    prompter.build(Draw(step=1, parent=PROGRAMS[3], others=(PROGRAMS[1],)))
+    prompt = prompter.build(Draw(step=2, parent=PROGRAMS[3], others=(PROGRAMS[1], PROGRAMS[2])))
+    assert (prompt.known, prompt.shown) == (2, ("p1", "p3", "p2"))
     parts = [part for message in prompt.messages(marked=True) for part in message["content"]]
     assert "".join(part["text"] for part in parts) == prompt.static + prompt.question
     assert [("cache_control" in part) for part in parts] == [True, True, True, False]
@@ -105,19 +106,35 @@ def test_marks_stand_where_the_known_beginning_ends_and_change_no_byte() -> None
 
 
 def test_what_does_not_fit_is_left_out_in_the_order_of_the_draw() -> None:
-    draw = Draw(step=1, parent=PROGRAMS[0], others=tuple(PROGRAMS[1:]))
+    draw = Draw(step=1, parent=PROGRAMS[1], others=tuple(PROGRAMS[2:]))
     whole = Prompter(BRIEF).build(draw)
     budget = whole.tokens - token_count(whole.programs[0][1])
     cut = Prompter(BRIEF, budget=budget).build(draw)
     assert cut.tokens <= budget
-    assert {"p0", "p1"} <= set(cut.shown) < set(whole.shown)
+    assert {"p1", "p2"} <= set(cut.shown) < set(whole.shown)
     assert "p11" not in cut.shown
 
 
-@pytest.mark.parametrize("budget", [1, token_count(BRIEF.static) + 100])
+@pytest.mark.parametrize("budget", [1, token_count(BRIEF.static) + 50])
 def test_the_parent_is_shown_whatever_the_budget(budget: int) -> None:
-    draw = Draw(step=1, parent=PROGRAMS[0], others=tuple(PROGRAMS[1:]))
-    assert Prompter(BRIEF, budget=budget).build(draw).shown == ("p0",)
+    draw = Draw(step=1, parent=PROGRAMS[1], others=tuple(PROGRAMS[2:]))
+    assert Prompter(BRIEF, budget=budget).build(draw).shown == ("p1",)
+
+
+def test_the_first_program_is_in_the_static_part_and_not_shown_again() -> None:
+    prompt = Prompter(BRIEF).build(Draw(step=1, parent=PROGRAMS[0], others=(PROGRAMS[1],)))
+    assert prompt.shown == ("p1",)
+    assert prompt.tail.endswith("- p0: 1.00x\n\nImprove program p0.\n")
+
+
+def test_a_program_is_shown_by_what_it_changes_and_adds() -> None:
+    helper = "constexpr int FOUR = 4;\n\n__device__ int four() { return FOUR; }"
+    files = (("kernels.cu", f"{helper}\n\n" + TEXT.replace("< 4", "< four()")), ("k.h", "#define UNCHANGED 1\n"))
+    texts = {"kernels.cu": TEXT, "k.h": "#define UNCHANGED 1\n"}
+    prompter = Prompter(brief(capture(), texts, FAKE))
+    prompt = prompter.build(Draw(step=1, parent=Program(id="p1", files=files, parent="p0", speedup=1.0)))
+    ((_, text),) = prompt.programs
+    assert text == "# Program p1\n\n```cuda\n" + f"{helper}\n\n" + TEXT.replace("< 4", "< four()") + "```\n\n"
 
 
 DRAWS = st.lists(
@@ -133,7 +150,7 @@ def test_the_order_changes_neither_what_is_drawn_nor_a_byte_of_it(draws: list[li
     for step, (parent, *others) in enumerate(draws, 1):
         draw = Draw(step=step, parent=parent, others=tuple(others))
         prompt, fresh = old.build(draw), Prompter(BRIEF, budget=budget).build(draw)
-        assert set(prompt.shown) == set(fresh.shown) == {p.id for p in old.chosen(draw)}
+        assert set(prompt.shown) == set(fresh.shown) == {p.id for p in old.chosen(draw)} - {"p0"}
         assert len(set(prompt.shown)) == len(prompt.shown)
         assert prompt.tail == fresh.tail
         for name, text in prompt.programs:

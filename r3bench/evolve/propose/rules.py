@@ -7,7 +7,7 @@ from functools import lru_cache
 from random import Random
 
 from r3bench.errors import Exhausted
-from r3bench.evolve.opened import opened, shown
+from r3bench.evolve.opened import definitions
 from r3bench.evolve.prompt import Prompt
 from r3bench.evolve.propose.reply import Reply
 from r3bench.evolve.rules import Proposal, proposals
@@ -40,7 +40,7 @@ def _proposals(files: tuple[tuple[str, str], ...], main: str, name: str, disjoin
 
 
 def answer(prompt: Prompt, proposal: Proposal) -> str:
-    """A proposal in the form in which a model would answer."""
-    texts = dict(prompt.parent.files) | {prompt.brief.main: proposal.text}
-    code = shown(opened(texts, prompt.brief.main, prompt.brief.name))
-    return f"CHANGE: {proposal.description}\n```cuda\n{code}```\n"
+    """A proposal in the form in which a model would answer: what it changes, in full."""
+    before = {text for text, _ in definitions(dict(prompt.parent.files)[prompt.brief.main])}
+    code = "\n\n".join(text for text, _ in definitions(proposal.text) if text not in before)
+    return f"CHANGE: {proposal.description}\n```cuda\n{code}\n```\n"
