@@ -17,12 +17,15 @@ from r3bench.devices.cuda.placement import (
     ALIGN,
     GRANULE,
     REDZONE,
+    SLAB,
     Buffer,
+    Layout,
     Range,
     packed,
     recorded_ranges,
     redzones,
     relocated,
+    slots,
 )
 from r3bench.errors import DeviceFault, DeviceUnavailable, LaunchError
 
@@ -66,6 +69,19 @@ def test_packed_contents_are_congruent_to_their_addresses() -> None:
     assert all((layout.offsets[b.name] - (b.address or 0)) % ALIGN == 0 for b in BUFFERS)
     assert layout.offsets["b"] >= layout.offsets["a"] + 1000
     assert layout.nbytes % GRANULE == 0
+
+
+def test_slabs_grow_with_the_number_of_copies_up_to_a_size() -> None:
+    small, large = Layout({}, GRANULE), Layout({}, 3 * SLAB)
+    assert [slots(small, made) for made in (0, 1, 5, 10_000)] == [1, 1, 5, SLAB // GRANULE]
+    assert slots(large, 7) == 1
+
+
+def test_ranges_overlap_where_they_share_a_byte() -> None:
+    held = Range(10, 20)
+    assert [held.overlaps(Range(*each)) for each in ((0, 10), (0, 11), (12, 15), (19, 30), (20, 30))] == [
+        False, True, True, True, False,
+    ]  # fmt: skip
 
 
 def test_redzones_lie_beside_buffers_within_what_is_mapped() -> None:

@@ -43,11 +43,11 @@ class Tables:
         self._next = self._place.start
 
     def _upload(self, table: Table) -> int:
-        if table.nbytes > self._place.nbytes:
-            self._space.unmap(self._place.start)
+        if table.nbytes > self._place.range.nbytes:
+            self._space.unmap(self._place)
             self._place = self._space.map(-(-table.nbytes // GRANULE) * GRANULE, always=True)
             self.forget()
-        if self._next + table.nbytes > self._place.end:
+        if self._next + table.nbytes > self._place.range.end:
             self.forget()
         start = self._next
         if table.nbytes:

@@ -1,10 +1,16 @@
-"""The address space of the GPU: ranges that are mapped, and which of them may be touched right now."""
+"""The address space of the GPU: what memory lies where, and what of it may be touched right now.
+
+Units of one application were recorded at the same addresses. Their memory takes turns there: what is mapped gives way
+to what is opened next, and keeps its contents meanwhile.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
 
 from cuda.bindings import driver as cuda
 
@@ -14,8 +20,22 @@ from r3bench.devices.cuda.placement import GRANULE, Range
 # Where ranges go that need no place of their own: address space costs nothing, and this much is never used up.
 _ARENA_HINT = 1 << 44
 _ARENA_BYTES = 1 << 42
-# The driver puts small reservations where it likes, and larger ones where it is asked to.
-_RESERVED_TOGETHER = 64 << 20
+# The driver puts small reservations where it likes, and larger ones where it is asked to. The larger, the more units
+# find room in one; the smaller, the less is in the way.
+_RESERVED_TOGETHER = (1 << 30, 64 << 20)
+
+
+@dataclass(eq=False, slots=True)
+class Place:
+    """Memory of the device and the addresses where it belongs; ``mapped`` unless something else has them now."""
+
+    range: Range
+    memory: Any
+    mapped: bool = False
+
+    @property
+    def start(self) -> int:
+        return self.range.start
 
 
 class Space:
@@ -33,10 +53,10 @@ class Space:
         self._arena = Range(*self._reserve_arena())
         self._next = self._arena.start
         self._free: defaultdict[int, list[int]] = defaultdict(list)
-        self._mapped: dict[int, Range] = {}
-        self._reserved: dict[Range, int] = {}
-        self._open: set[int] = set()
-        self._always: set[int] = set()
+        self._recorded: dict[Place, Range] = {}
+        self._reserved: list[Range] = []
+        self._open: set[Place] = set()
+        self._always: set[Place] = set()
 
     @staticmethod
     def _access(device: int, usable: bool) -> cuda.CUmemAccessDesc:
@@ -52,109 +72,105 @@ class Space:
         start = int(call(cuda.cuMemAddressReserve, _ARENA_BYTES, GRANULE, _ARENA_HINT, 0))
         return start, start + _ARENA_BYTES
 
-    # -- mapping --
+    # -- places --
 
-    def map(self, nbytes: int, *, always: bool = False) -> Range:
+    def map(self, nbytes: int, *, always: bool = False) -> Place:
         """So much memory (whole granules) anywhere; ``always``: it stays open whatever :meth:`only` is told."""
         start = self._free[nbytes].pop() if self._free[nbytes] else self._next
         if start + nbytes > self._arena.end:
             raise CudaError(2, "the address space kept for units is used up", "map")
         try:
-            self._back(Range(start, start + nbytes))
+            place = self._backed(Range(start, start + nbytes))
         except CudaError:
             if start != self._next:
                 self._free[nbytes].append(start)
             raise
         self._next = max(self._next, start + nbytes)
         if always:
-            self._always.add(start)
-            self.open([start])
-        return self._mapped[start]
+            self._always.add(place)
+            self.open([place])
+        return place
 
-    def map_at(self, wanted: Range) -> bool:
-        """Memory at these very addresses; False if they cannot be had."""
-        if any(place.start < wanted.end and wanted.start < place.end for place in self._mapped.values()):
-            return False
-        around = self._reserve_around(wanted)
+    def map_at(self, wanted: Range) -> Place | None:
+        """Memory for these very addresses, mapped when it is opened; None if they cannot be had."""
+        around = self._reserved_around(wanted)
         if around is None:
-            return False
-        self._reserved[around] = self._reserved.get(around, 0) + 1
-        try:
-            self._back(wanted)
-        except CudaError:
-            self._leave(around)
-            raise
-        return True
+            return None
+        place = self._backed(wanted)
+        self._recorded[place] = around
+        return place
 
-    def _reserve_around(self, wanted: Range) -> Range | None:
+    def _reserved_around(self, wanted: Range) -> Range | None:
         """A reservation that holds these addresses: one there is, or a new one."""
         for around in self._reserved:
             if around.start <= wanted.start and wanted.end <= around.end:
                 return around
-        step = _RESERVED_TOGETHER
-        around = Range(wanted.start // step * step, -(-wanted.end // step) * step)
-        start = try_call(cuda.cuMemAddressReserve, around.nbytes, GRANULE, around.start, 0)
-        if start is not None and int(start) != around.start:
-            call(cuda.cuMemAddressFree, start, around.nbytes)
-            return None
-        return around if start is not None else None
+        for step in _RESERVED_TOGETHER:
+            around = Range(wanted.start // step * step, -(-wanted.end // step) * step)
+            start = try_call(cuda.cuMemAddressReserve, around.nbytes, GRANULE, around.start, 0)
+            if start is not None and int(start) == around.start:
+                self._reserved.append(around)
+                return around
+            if start is not None:
+                call(cuda.cuMemAddressFree, start, around.nbytes)
+        return None
+
+    def _backed(self, place: Range) -> Place:
+        return Place(place, call(cuda.cuMemCreate, place.nbytes, self._properties, 0))
+
+    def unmap(self, place: Place) -> None:
+        """Give the memory back; what still runs is waited for."""
+        self._take_away(place)
+        self._always.discard(place)
+        call(cuda.cuMemRelease, place.memory)
+        if place in self._recorded:
+            self._leave(self._recorded.pop(place))
+        else:
+            self._free[place.range.nbytes].append(place.start)
 
     def _leave(self, around: Range) -> None:
-        self._reserved[around] -= 1
-        if not self._reserved[around]:
-            del self._reserved[around]
+        """Free a reservation that nothing needs any more."""
+        if around not in self._recorded.values():
+            self._reserved.remove(around)
             call(cuda.cuMemAddressFree, around.start, around.nbytes)
 
-    def _back(self, place: Range) -> None:
-        """Put memory behind reserved addresses."""
-        memory = call(cuda.cuMemCreate, place.nbytes, self._properties, 0)
-        try:
-            call(cuda.cuMemMap, place.start, place.nbytes, 0, memory, 0)
-        finally:
-            call(cuda.cuMemRelease, memory)  # the mapping keeps it
-        self._mapped[place.start] = place
+    def _take_away(self, place: Place) -> None:
+        if place.mapped:
+            call(cuda.cuCtxSynchronize)
+            call(cuda.cuMemUnmap, place.start, place.range.nbytes)
+            place.mapped = False
+            self._open.discard(place)
 
-    def unmap(self, start: int) -> None:
-        place = self._mapped.pop(start)
-        self._open.discard(start)
-        self._always.discard(start)
-        call(cuda.cuCtxSynchronize)
-        call(cuda.cuMemUnmap, start, place.nbytes)
-        if self._arena.start <= start < self._arena.end:
-            self._free[place.nbytes].append(start)
-        else:
-            self._leave(next(around for around in self._reserved if around.start <= start < around.end))
+    def _bring(self, place: Place) -> None:
+        """Map a place; what is mapped at its addresses gives way."""
+        for other in self._recorded:
+            if other.mapped and other.range.overlaps(place.range):
+                self._take_away(other)
+        call(cuda.cuMemMap, place.start, place.range.nbytes, 0, place.memory, 0)
+        place.mapped = True
 
     # -- access --
 
-    def open(self, starts: Iterable[int]) -> None:
-        """Give access to these ranges too."""
-        closed = set(starts) - self._open
-        self._set(closed, True)
-        self._open |= closed
+    def open(self, places: Iterable[Place]) -> None:
+        """Give access to these places too."""
+        for place in set(places) - self._open:
+            if not place.mapped:
+                self._bring(place)
+            self._set(place, True)
+            self._open.add(place)
 
-    def only(self, starts: Iterable[int]) -> None:
-        """Give access to these ranges, and take it from all others, once nothing runs that may still use them."""
-        wanted = set(starts) | self._always
+    def only(self, places: Iterable[Place]) -> None:
+        """Give access to these places, and take it from all others, once nothing runs that may still use them."""
+        wanted = set(places) | self._always
         if closed := self._open - wanted:
             call(cuda.cuCtxSynchronize)
-            self._set(closed, False)
+            for place in closed:
+                self._set(place, False)
         self._open &= wanted
         self.open(wanted)
 
-    def _set(self, starts: Iterable[int], usable: bool) -> None:
-        for place in self._merged(starts):
-            call(cuda.cuMemSetAccess, place.start, place.nbytes, [self._rights[usable]], 1)
-
-    def _merged(self, starts: Iterable[int]) -> list[Range]:
-        """Neighbours within the arena as one range: changing access costs the same for many as for one."""
-        merged: list[Range] = []
-        for place in sorted((self._mapped[start] for start in starts), key=lambda each: each.start):
-            if merged and merged[-1].end == place.start and self._arena.start <= place.start < self._arena.end:
-                merged[-1] = Range(merged[-1].start, place.end)
-            else:
-                merged.append(place)
-        return merged
+    def _set(self, place: Place, usable: bool) -> None:
+        call(cuda.cuMemSetAccess, place.start, place.range.nbytes, [self._rights[usable]], 1)
 
 
 def evict_bytes(device: int) -> int:

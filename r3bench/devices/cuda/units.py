@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import starmap
@@ -13,9 +14,9 @@ import numpy as np
 from cuda.bindings import driver as cuda
 
 from r3bench.devices.cuda.driver import call
-from r3bench.devices.cuda.placement import Buffer, Range, packed, recorded_ranges, redzones, relocated
+from r3bench.devices.cuda.placement import Buffer, Layout, Range, packed, recorded_ranges, redzones, relocated, slots
 from r3bench.devices.cuda.service import Service, Table, Tables
-from r3bench.devices.cuda.space import Space
+from r3bench.devices.cuda.space import Place, Space
 
 # A block of the copy and the comparison handles at most so much.
 PIECE = 64 << 10
@@ -46,21 +47,36 @@ ROW = np.dtype([("count", "u8"), ("first", "u8"), ("error", "u8"), ("place", "u8
 class Contents:
     """Recorded bytes of some buffers, one behind the other; closed while a candidate runs."""
 
-    place: Range
+    place: Place
     offsets: dict[str, int]
 
     def at(self, name: str) -> int:
         return self.place.start + self.offsets[name]
 
 
+@dataclass(eq=False, slots=True)
+class Slab:
+    """Memory for some copies of a unit, to which access is given and taken at once; which of it is free."""
+
+    place: Place
+    free: list[Range]
+    slots: int
+
+
+Share = tuple[Slab, Range]
+
+
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One copy of a unit: where its buffers are, the ranges they are in, and what restoring it takes."""
+    """One copy of a unit: where its buffers are, the memory they are in, and what restoring it takes.
+
+    ``own`` is memory at the recorded addresses, ``shares`` what it has of slabs.
+    """
 
     addresses: dict[str, int]
     sizes: dict[str, int]
-    ranges: tuple[Range, ...]
-    recorded: bool
+    own: tuple[Place, ...]
+    shares: tuple[Share, ...]
     contents: Contents
     arguments: bytes
     variables: tuple[str, ...]
@@ -69,8 +85,13 @@ class Copy:
     zones: tuple[Range, ...]
 
     @property
-    def starts(self) -> list[int]:
-        return [each.start for each in self.ranges]
+    def recorded(self) -> bool:
+        """Whether it lies where it was recorded."""
+        return bool(self.own)
+
+    @property
+    def places(self) -> list[Place]:
+        return [*self.own, *(slab.place for slab, _ in self.shares)]
 
 
 def split(nbytes: int) -> Table:
@@ -110,6 +131,7 @@ class Units:
         self.space, self._service, self._tables = space, service, Tables(space)
         self.contents: dict[int, Contents] = {}
         self.copies: dict[int, Copy] = {}
+        self._slabs: defaultdict[tuple[Place, int], list[Slab]] = defaultdict(list)
         self._pattern = space.map(_PATTERN_BYTES, always=True).start
         pattern = np.where(np.arange(_PATTERN_BYTES) % 2, 0xFF, 0xFE).astype(np.uint8)
         call(cuda.cuMemcpyHtoD, self._pattern, pattern.ctypes.data, _PATTERN_BYTES)
@@ -120,7 +142,7 @@ class Units:
         """Keep the bytes in a file, laid out as :func:`placement.packed` does."""
         layout = packed(buffers)
         place = self.space.map(layout.nbytes)
-        self.space.open([place.start])
+        self.space.open([place])
         with mmap.mmap(fd, layout.nbytes, mmap.MAP_SHARED | mmap.MAP_POPULATE, mmap.PROT_READ) as shared:
             data = np.frombuffer(shared, np.uint8)
             call(cuda.cuMemcpyHtoD, place.start, data.ctypes.data, layout.nbytes)
@@ -130,15 +152,15 @@ class Units:
 
     def drop(self, identity: int) -> None:
         self._tables.forget()
-        self.space.unmap(self.contents.pop(identity).place.start)
+        self.space.unmap(self.contents.pop(identity).place)
 
     # -- copies --
 
     def make(self, identity: int, description: dict[str, Any]) -> Copy:
-        """Place a copy of a unit: where it was recorded if that can be had and nobody is there, otherwise anywhere."""
+        """Place a copy of a unit: the first where it was recorded, if that can be had, others anywhere."""
         buffers = list(starmap(Buffer, description["buffers"]))
-        ranges, addresses, recorded = self._place(buffers)
         contents = self.contents[description["contents"]]
+        own, shares, addresses = self._place(buffers, contents)
         arguments = bytearray.fromhex(description["arguments"])
         words = []
         for holder, offset, target, displacement in description["pointers"]:
@@ -148,14 +170,14 @@ class Units:
             else:
                 arguments[offset : offset + 8] = value.to_bytes(8, "little")
         placed = [Range(addresses[b.name], addresses[b.name] + b.nbytes) for b in buffers]
-        zones = redzones(ranges, placed)
+        zones = redzones([*(place.range for place in own), *(share for _, share in shares)], placed)
         patterns = [(zone.start, self._pattern + zone.start % 16, zone.nbytes) for zone in zones]
         restored = [(addresses[b.name], contents.at(b.name), b.nbytes) for b in buffers]
         copy = Copy(
             addresses=addresses,
             sizes={b.name: b.nbytes for b in buffers},
-            ranges=tuple(ranges),
-            recorded=recorded,
+            own=tuple(own),
+            shares=tuple(shares),
             contents=contents,
             arguments=bytes(arguments),
             variables=tuple(b.name for b in buffers if b.address is None),
@@ -166,34 +188,58 @@ class Units:
         self.copies[identity] = copy
         return copy
 
-    def _place(self, buffers: Sequence[Buffer]) -> tuple[list[Range], dict[str, int], bool]:
+    def _place(self, buffers: Sequence[Buffer], contents: Contents) -> tuple[list[Place], list[Share], dict[str, int]]:
         fixed = [b for b in buffers if b.address is not None]
-        mapped: list[Range] = []
-        for wanted in recorded_ranges(fixed):
-            if not self.space.map_at(wanted):
-                break
-            mapped.append(wanted)
-        else:
-            rest = [b for b in buffers if b.address is None]
-            addresses = {b.name: b.address for b in fixed if b.address is not None}
-            if rest:
-                place, others = self._relocate(rest)
-                return [*mapped, place], addresses | others, True
-            return mapped, addresses, True
-        for place in mapped:
-            self.space.unmap(place.start)
-        place, addresses = self._relocate(buffers)
-        return [place], addresses, False
+        first = not any(copy.recorded and copy.contents is contents for copy in self.copies.values())
+        own = self._where_recorded(fixed) if first else []
+        if not own:
+            share, addresses = self._relocate(buffers, contents)
+            return [], [share], addresses
+        addresses = {b.name: b.address for b in fixed if b.address is not None}
+        rest = [b for b in buffers if b.address is None]
+        if not rest:
+            return own, [], addresses
+        share, others = self._relocate(rest, contents)
+        return own, [share], addresses | others
 
-    def _relocate(self, buffers: Sequence[Buffer]) -> tuple[Range, dict[str, int]]:
+    def _where_recorded(self, buffers: Sequence[Buffer]) -> list[Place]:
+        """Memory for all these buffers at their own addresses; none if some cannot be had."""
+        own: list[Place] = []
+        for wanted in recorded_ranges(buffers):
+            place = self.space.map_at(wanted)
+            if place is None:
+                for taken in own:
+                    self.space.unmap(taken)
+                return []
+            own.append(place)
+        return own
+
+    def _relocate(self, buffers: Sequence[Buffer], contents: Contents) -> tuple[Share, dict[str, int]]:
         layout = relocated(buffers)
-        place = self.space.map(layout.nbytes)
-        return place, {name: place.start + offset for name, offset in layout.offsets.items()}
+        slabs = self._slabs[contents.place, layout.nbytes]
+        slab = next((each for each in slabs if each.free), None)
+        if slab is None:
+            slab = self._slab(layout, sum(each.slots for each in slabs))
+            slabs.append(slab)
+        share = slab.free.pop(0)
+        return (slab, share), {name: share.start + offset for name, offset in layout.offsets.items()}
+
+    def _slab(self, layout: Layout, made: int) -> Slab:
+        count, step = slots(layout, made), layout.nbytes
+        place = self.space.map(count * step)
+        starts = range(place.start, place.start + count * step, step)
+        return Slab(place, [Range(start, start + step) for start in starts], count)
 
     def remove(self, identity: int) -> None:
         self._tables.forget()
-        for place in self.copies.pop(identity).ranges:
-            self.space.unmap(place.start)
+        copy = self.copies.pop(identity)
+        for place in copy.own:
+            self.space.unmap(place)
+        for slab, share in copy.shares:
+            slab.free.append(share)
+            if len(slab.free) == slab.slots:
+                self._slabs[copy.contents.place, share.nbytes].remove(slab)
+                self.space.unmap(slab.place)
 
     # -- restoring --
 
@@ -202,7 +248,7 @@ class Units:
         if not identities:
             return
         copies = [self.copies[identity] for identity in identities]
-        self.space.open(start for copy in copies for start in (*copy.starts, copy.contents.place.start))
+        self.space.open(place for copy in copies for place in (*copy.places, copy.contents.place))
         every = tuple(identities)
         self._service.copy(self._tables.get(("chunks", every), lambda: np.concatenate([c.chunks for c in copies])))
         self._service.patch(self._tables.get(("words", every), lambda: np.concatenate([c.words for c in copies])))
@@ -216,7 +262,7 @@ class Units:
         """
         copy = self.copies[identity]
         used = {int(rule[1]) for rule in rules}
-        self.space.open([*copy.starts, *(self.contents[each].place.start for each in used)])
+        self.space.open([*copy.places, *(self.contents[each].place for each in used)])
         rows = self._judge(self._tables.get((key, identity), lambda: self._pieces(copy, rules)), len(rules))
         return [self._found(copy, rule, row) for rule, row in zip(rules, rows, strict=True)]
 
@@ -283,7 +329,7 @@ class Units:
     def download(self, identity: int, names: Sequence[str], fd: int) -> None:
         """Write the bytes of these buffers to a file, one behind the other."""
         copy = self.copies[identity]
-        self.space.open(copy.starts)
+        self.space.open(copy.places)
         total = sum(copy.sizes[name] for name in names)
         if total:
             with mmap.mmap(fd, total, mmap.MAP_SHARED | mmap.MAP_POPULATE) as shared:

@@ -149,7 +149,7 @@ class Worker:
         self.units.restore(message["restore"])
         identities, kernel, shape = message["memories"], message["kernel"], Shape.of(message["launch"])
         copies = [self.units.copies[identity] for identity in identities]
-        self.space.only(start for copy in copies for start in copy.starts)
+        self.space.only(place for copy in copies for place in copy.places)
         if message["evict"]:
             self.evict()
         if message["window"]:
@@ -161,10 +161,10 @@ class Worker:
     def seconds(self, message: Message, fds: list[int]) -> Message:
         """How long restoring, comparing and, as a measure, the driver's own copy of as much take on the GPU."""
         nbytes = sum(self.units.copies[message["memory"]].sizes.values())
-        to, source = (self.space.map(-(-nbytes // GRANULE) * GRANULE, always=True).start for _ in range(2))
+        to, source = (self.space.map(-(-nbytes // GRANULE) * GRANULE, always=True) for _ in range(2))
         stream = self.service.stream
         try:
-            copy = self.service.seconds(lambda: call(cuda.cuMemcpyDtoDAsync, to, source, nbytes, stream))
+            copy = self.service.seconds(lambda: call(cuda.cuMemcpyDtoDAsync, to.start, source.start, nbytes, stream))
         finally:
             self.space.unmap(to)
             self.space.unmap(source)
