@@ -38,7 +38,7 @@ HOMES = {
     "xarray": {"store"},
     "numcodecs": {"store", "record.fatbin"},
     "llvmlite": {"toolchain", "devices.cpu", "devices.cpu_worker"},
-    "cuda": {"devices.cuda"},
+    "cuda": {"devices.cuda", "toolchain.jitlink", "record.images"},
     "ziglang": {"frontend"},
     "tree_sitter": {"syntax"},
     "tree_sitter_cuda": {"syntax"},

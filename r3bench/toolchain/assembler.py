@@ -1,6 +1,7 @@
-"""PTX to machine code with NVIDIA's ptxas, where there is one. Runs in compile workers, off the GPU's critical path.
+"""PTX to machine code with NVIDIA's ptxas or, where that is not here, nvJitLink. Runs in compile workers, off the GPU's
+critical path.
 
-Without it the driver compiles PTX when it is loaded: one kernel at a time, in tens of milliseconds each.
+Without either the driver compiles PTX when it is loaded: one kernel at a time, in tens of milliseconds each.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ import subprocess
 import sysconfig
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from r3bench.errors import BuildError
 from r3bench.space import ASSEMBLER
+from r3bench.toolchain import jitlink
 
 Options = Sequence[tuple[str, str]]
 
+_RELEASE = re.compile(r"release (\d+)\.(\d+)")
 _USED = re.compile(r"Used (\d+) registers")
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _SHARED = re.compile(r"(\d+) bytes smem")
@@ -40,31 +44,58 @@ def _places() -> Iterator[Path]:
     yield Path("/usr/local/cuda/bin/ptxas")
 
 
-def identity() -> list[str]:
-    """What tells one ptxas from another without running it; empty where there is none."""
+def available() -> bool:
+    """Whether PTX can become machine code here."""
+    return find() is not None or jitlink.version() is not None
+
+
+def version() -> tuple[int, int] | None:
+    """The version of CUDA that it came with; None where there is none, or it does not tell."""
     path = find()
     if path is None:
-        return []
+        return jitlink.version()
+    with suppress(OSError):
+        said = subprocess.run([str(path), "--version"], capture_output=True, text=True, errors="replace", check=False)
+        if found := _RELEASE.search(said.stdout):
+            return int(found[1]), int(found[2])
+    return None
+
+
+def identity() -> list[str]:
+    """What tells one from another without running it; empty where there is none."""
+    path = find()
+    if path is None:
+        return [f"nvJitLink {jitlink.version()}"] if jitlink.version() else []
     held = path.resolve().stat()
     return [str(path), str(held.st_size), str(held.st_mtime_ns)]
 
 
 def assemble(
-    path: Path, ptx: bytes, symbol: str, arch: str, options: Options
+    path: Path | None, ptx: bytes, symbol: str, arch: str, options: Options
 ) -> tuple[bytes, tuple[tuple[str, int], ...]]:
-    """A cubin, and what ptxas says of the kernel: registers, local memory, spills, static shared memory."""
+    """A cubin, and what ptxas says of the kernel: registers, local memory, spills, static shared memory.
+
+    ``path`` is ptxas; None for nvJitLink.
+    """
+    flags = [f"--{name}={value}" for name, value in options]
+    made, said = jitlink.link(ptx, arch, flags) if path is None else _run(path, ptx, arch, flags)
+    if made is None:
+        raise BuildError(f"ptxas refused {symbol}: {_reason(said)}")
+    return made, tuple(facts(said, symbol))
+
+
+def _run(path: Path, ptx: bytes, arch: str, flags: Sequence[str]) -> tuple[bytes | None, str]:
+    """What ptxas makes, None where it refuses, and what it says."""
     with tempfile.TemporaryDirectory(prefix="r3bench-ptxas-") as folder:
         source, made = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_bytes(ptx)
-        flags = [f"--{name}={value}" for name, value in options]
         command = [str(path), f"-arch={arch}", "-v", *flags, str(source), "-o", str(made)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         except OSError as error:
             raise BuildError(f"{path} cannot be run ({error}); reinstall it or set CUDA_HOME") from error
-        if done.returncode:
-            raise BuildError(f"ptxas refused {symbol}: {_reason(done.stdout + done.stderr, done.returncode)}")
-        return made.read_bytes(), tuple(facts(done.stdout + done.stderr, symbol))
+        said = done.stdout + done.stderr or f"exit code {done.returncode}"
+        return None if done.returncode else made.read_bytes(), said
 
 
 def check(options: Options) -> None:
@@ -87,7 +118,9 @@ def facts(said: str, symbol: str) -> Iterator[tuple[str, int]]:
     yield "shared_bytes", int(found[1]) if found else 0
 
 
-def _reason(said: str, code: int) -> str:
-    errors = [line for line in said.splitlines() if "error" in line or "fatal" in line]
-    text = errors[0] if errors else next(iter(said.strip().splitlines()), f"exit code {code}")
-    return re.sub(r"^ptxas \S*?(?:, line \d+; )?\s*(?:error|fatal)\s*:\s*", "", text.strip())
+def _reason(said: str) -> str:
+    lines = said.strip().splitlines()
+    text = next(
+        (line for line in lines if "error" in line or "fatal" in line), lines[0] if lines else "it gave no reason"
+    )
+    return re.sub(r"^ptxas (?:application ptx input|\S*?)(?:, line \d+;?)?\s*(?:error|fatal)\s*:\s*", "", text.strip())

@@ -120,18 +120,20 @@ def _for_cuda(ir: str, job: Job) -> str:
 
 
 def _assemble(product: Product, job: Job) -> None:
-    """Machine code in place of PTX, where ptxas is here; otherwise the driver compiles the PTX when it is loaded."""
+    """Machine code in place of PTX, where that can be had; otherwise the driver compiles the PTX when it is loaded."""
     options = job.configuration.assembler
     assembler.check(options)
-    path = assembler.find() if job.assemble else None
-    if path is not None:
+    if job.assemble and assembler.available():
         with product.stage("assemble"):
+            path = assembler.find()
             product.image, facts = assembler.assemble(path, product.image, job.symbol, job.target.arch, options)
         product.format = "cubin"
         # What ptxas says of shared memory includes the padding between variables.
         product.facts = tuple({**dict(product.facts), **dict(facts)}.items())
     elif options:
-        raise BuildError("options of ptxas need ptxas, which is not here; install r3bench[cuda] or set CUDA_HOME")
+        raise BuildError(
+            "options of ptxas need it or nvJitLink, and neither is here; install r3bench[cuda] or set CUDA_HOME"
+        )
 
 
 def _variables(ir: str, made: llvm.TargetMachine) -> Iterator[Global]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,6 +20,7 @@ from r3bench.errors import BuildError, Diagnostic, Unsupported
 from r3bench.model import Binary, Global, Target, content_id
 from r3bench.remix import BuildRequest
 from r3bench.space import OPTION_NAMES, Options
+from r3bench.toolchain import ptx
 from r3bench.toolchain.cache import Cache, Entry, user_cache
 from r3bench.toolchain.job import FrontendJob, Job
 from r3bench.toolchain.pool import Server, Worker, WorkerLost
@@ -48,8 +50,8 @@ class Compiler:
 
     ``workers`` compile at the same time (default: one per processor this process may use), each request within
     ``timeout_s`` and each worker within ``memory_bytes``; ``cache`` is a folder (default: the user's cache).
-    ``ptx_version`` is what PTX is written in (83 = PTX 8.3, driver 545 or newer); where ptxas is here and ``assemble``
-    is not False it becomes machine code, otherwise the driver compiles it.
+    ``ptx_version`` is what PTX is written in (83 for PTX 8.3; default: the newest that everything here knows); where
+    ptxas or nvJitLink is here and ``assemble`` is not False it becomes machine code, otherwise the driver compiles it.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class Compiler:
         timeout_s: float = 20.0,
         cache: Path | None = None,
         memory_bytes: int = 4 << 30,
-        ptx_version: int = 83,
+        ptx_version: int | None = None,
         assemble: bool = True,
     ) -> None:
         self._count = workers or len(os.sched_getaffinity(0))
@@ -106,7 +108,7 @@ class Compiler:
         source = request.files, request.main, request.flags, _frontend_arch(request.target)
         ir_key = self._key("ir", *source, *_if_checked(request))
         used = request.facts.used_by(request.configuration)
-        how = self._ptx_version, self._assemble, request.padded
+        how = self._how(request.target), request.padded
         key = self._key("built", ir_key, request.symbol, request.target, request.configuration, used, how)
         with self._building[key]:
             entry = self._cache.get(key)
@@ -146,7 +148,7 @@ class Compiler:
             target=request.target,
             configuration=request.configuration,
             facts=request.facts,
-            ptx_version=self._ptx_version,
+            ptx_version=self._written_in if request.target.device == "cuda" else 0,
             assemble=self._assemble,
             checked=request.checked,
             padded=request.padded,
@@ -169,8 +171,16 @@ class Compiler:
 
     def _code_key(self, module: str, request: BuildRequest) -> str:
         """Names the code of an optimized module. LLVM's options are left out: all of them end in the optimizer."""
-        how = self._ptx_version, self._assemble, request.configuration.assembler
+        how = self._how(request.target), request.configuration.assembler
         return self._key("code", module, request.symbol, request.target, *how)
+
+    def _how(self, target: Target) -> tuple[int, bool] | None:
+        """What decides a GPU's code beside the request."""
+        return (self._written_in, self._assemble) if target.device == "cuda" else None
+
+    @cached_property
+    def _written_in(self) -> int:
+        return self._ptx_version or ptx.version(self._assemble)
 
     # -- workers ----------------------------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ class FrontendJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """IR to code. For CUDA only: ``ptx_version`` (83 for PTX 8.3), and whether ptxas is to make machine code of it."""
+    """IR to code. For CUDA only: ``ptx_version`` (83 for PTX 8.3), and whether machine code is to be made of it."""
 
     ir: str
     symbol: str

@@ -48,6 +48,11 @@ class Nvml:
     def driver(self) -> str:
         return self._text("nvmlSystemGetDriverVersion") or "unknown"
 
+    def cuda(self) -> tuple[int, int] | None:
+        """The newest version of CUDA that the driver knows."""
+        found = self._number("nvmlSystemGetCudaDriverVersion_v2")
+        return None if found is None else (found // 1000, found % 1000 // 10)
+
     def names(self) -> list[str]:
         """The GPUs of this machine, in the order of their places on the bus."""
         count = ctypes.c_uint()
