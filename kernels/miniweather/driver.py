@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 from math import ceil
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from kernels.miniweather.reference import HEIGHT, WIDTH, Field, Weather, time_step
 from r3bench.record import DeviceArray, Session
+from r3bench.record.images import Maker
 
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parents[1]
@@ -23,7 +23,7 @@ BLOCK = (32, 8, 1)
 LINE = 128  # threads of a block of the kernels that work on rows, columns or a flat range of cells
 
 
-def open_session(device: str, module: str, image: Literal["nvcc"] | None = None) -> Session:
+def open_session(device: str, module: str, image: Maker | None = None) -> Session:
     """A session whose captures name the kernels by their path in the repository; ``module`` is what is run."""
     return Session("miniweather", HERE, device, top=TOP, command=("python", "-m", module), image=image)
 

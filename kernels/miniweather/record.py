@@ -103,7 +103,9 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--large", action="store_true")
-    parser.add_argument("--image", choices=["nvcc"], help="run and record what nvcc makes of the kernels (CUDA only)")
+    parser.add_argument(
+        "--image", choices=["nvcc", "nvrtc"], help="run and record what this compiler makes of the kernels (CUDA only)"
+    )
     options = parser.parse_args()
     out = options.out or TOP / ("captures/large/miniweather" if options.large else "captures/miniweather")
     out.mkdir(parents=True, exist_ok=True)

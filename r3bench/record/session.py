@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,7 +22,7 @@ from r3bench.devices import Device, Kernel, open_device
 from r3bench.errors import BuildError, CandidateFailure, RecordError
 from r3bench.model import Binary, Capture, Dim3, Global, LaunchConfig, ReplayUnit, Source, Variant
 from r3bench.record.arguments import Arguments, pack
-from r3bench.record.images import nvcc_cubin
+from r3bench.record.images import Maker, cubin
 from r3bench.record.memory import AddressSpace, Bytes, DeviceArray, Handle, MemoryKind, pointer_to
 from r3bench.record.module import Module
 from r3bench.store import UnitContents
@@ -91,9 +91,9 @@ class Session:
                 session.launch(module, "step", (1, 1, 1), (128, 1, 1), [state, 100])
             session.save("captures/demo")
 
-    With ``image="nvcc"`` a CUDA device runs what NVIDIA's compiler makes of the source, as an application would, and
-    the captures hold that image: it is then the baseline. Everything that cannot be recorded is a RecordError that
-    names the kernel.
+    With ``image="nvcc"`` or ``"nvrtc"`` a CUDA device runs what that compiler of NVIDIA's makes of the source, as an
+    application would, and the captures hold that image: it is then the baseline. Everything that cannot be recorded is
+    a RecordError that names the kernel.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Session:
         command: Sequence[str] = (),
         recorded_on: Mapping[str, str] | None = None,
         timeout_s: float = 60.0,
-        image: Literal["nvcc"] | None = None,
+        image: Maker | None = None,
     ) -> None:
         self._application, self._command, self._timeout_s = application, tuple(command), timeout_s
         self._folder = Path(root).resolve()
@@ -268,16 +268,16 @@ class Session:
         variables = tuple(module.noun(variable) for variable in built.globals)
         if self._image is None:
             return _Loaded(module, capture, self._device.load(built.binary), variables)
-        image = self._image_of(module)
+        image = self._image_of(module, self._image)
         binary = Binary(target=self._device.target, symbol=capture.symbol, image=image, format="cubin")
         with_image = replace(capture, image_format="cubin")
         return _Loaded(module, with_image, self._device.load(binary), variables, image)
 
-    def _image_of(self, module: Module) -> bytes:
+    def _image_of(self, module: Module, maker: Maker) -> bytes:
         if self._device.target.device != "cuda":
-            raise RecordError(f"device {self._device.name} runs no image of nvcc's: record on a CUDA device")
+            raise RecordError(f"device {self._device.name} runs no image of {maker}'s: record on a CUDA device")
         if module not in self._images:
-            self._images[module] = nvcc_cubin(module.texts, module.main, module.flags, self._device.target.arch)
+            self._images[module] = cubin(maker, module.texts, module.main, module.flags, self._device.target.arch)
         return self._images[module]
 
     def _capture(self, module: Module, kernel: str) -> Capture:

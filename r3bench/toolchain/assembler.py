@@ -119,8 +119,6 @@ def facts(said: str, symbol: str) -> Iterator[tuple[str, int]]:
 
 
 def _reason(said: str) -> str:
-    lines = said.strip().splitlines()
-    text = next(
-        (line for line in lines if "error" in line or "fatal" in line), lines[0] if lines else "it gave no reason"
-    )
+    lines = said.strip().splitlines() or ["it gave no reason"]
+    text = next((line for line in lines if "error" in line or "fatal" in line), lines[0])
     return re.sub(r"^ptxas (?:application ptx input|\S*?)(?:, line \d+;?)?\s*(?:error|fatal)\s*:\s*", "", text.strip())

@@ -131,9 +131,7 @@ def _assemble(product: Product, job: Job) -> None:
         # What ptxas says of shared memory includes the padding between variables.
         product.facts = tuple({**dict(product.facts), **dict(facts)}.items())
     elif options:
-        raise BuildError(
-            "options of ptxas need it or nvJitLink, and neither is here; install r3bench[cuda] or set CUDA_HOME"
-        )
+        raise BuildError("ptxas has to be here for options of it; install r3bench[cuda] or set CUDA_HOME")
 
 
 def _variables(ir: str, made: llvm.TargetMachine) -> Iterator[Global]:

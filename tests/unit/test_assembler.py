@@ -1,4 +1,4 @@
-"""The step from PTX to machine code, with the ptxas of this machine where it has one."""
+"""From PTX to machine code with the ptxas or nvJitLink of this machine, where it has one; the version of PTX."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from r3bench.errors import BuildError
-from r3bench.toolchain import assembler
+from r3bench.toolchain import assembler, jitlink, ptx
 
 PTX = b""".version 8.0
 .target sm_90
@@ -39,13 +39,12 @@ ptxas info    : Used 8 registers, used 0 barriers
 """
 
 needs_ptxas = pytest.mark.skipif(assembler.find() is None, reason="there is no ptxas on this machine")
+needs_library = pytest.mark.skipif(jitlink.version() is None, reason="nvJitLink is not on this machine")
 
 
-@pytest.fixture
-def ptxas() -> Path:
-    path = assembler.find()
-    assert path is not None
-    return path
+@pytest.fixture(params=[pytest.param("ptxas", marks=needs_ptxas), pytest.param("nvJitLink", marks=needs_library)])
+def ptxas(request: pytest.FixtureRequest) -> Path | None:
+    return assembler.find() if request.param == "ptxas" else None
 
 
 def test_facts_are_those_of_the_kernel_asked_for() -> None:
@@ -77,8 +76,7 @@ def test_a_ptxas_that_cannot_be_run(tmp_path: Path) -> None:
         assembler.assemble(tmp_path / "none", PTX, "scale", "sm_90", ())
 
 
-@needs_ptxas
-def test_a_kernel_becomes_machine_code(ptxas: Path) -> None:
+def test_a_kernel_becomes_machine_code(ptxas: Path | None) -> None:
     cubin, facts = assembler.assemble(ptxas, PTX, "scale", "sm_90", ())
     assert cubin.startswith(b"\x7fELF")
     assert dict(facts)["registers"] > 0
@@ -86,14 +84,71 @@ def test_a_kernel_becomes_machine_code(ptxas: Path) -> None:
     assert assembler.assemble(ptxas, PTX, "scale", "sm_90", ())[0] == cubin
 
 
-@needs_ptxas
 @pytest.mark.parametrize("option", [("opt-level", "0"), ("def-load-cache", "cv")])
-def test_options_change_the_code(ptxas: Path, option: tuple[str, str]) -> None:
+def test_options_change_the_code(ptxas: Path | None, option: tuple[str, str]) -> None:
     plain, _ = assembler.assemble(ptxas, PTX, "scale", "sm_90", ())
     assert assembler.assemble(ptxas, PTX, "scale", "sm_90", [option])[0] != plain
 
 
-@needs_ptxas
-def test_what_ptxas_refuses_is_told(ptxas: Path) -> None:
+def test_what_ptxas_refuses_is_told(ptxas: Path | None) -> None:
     with pytest.raises(BuildError, match="ptxas refused scale: "):
         assembler.assemble(ptxas, PTX.replace(b"512", b"100000"), "scale", "sm_90", ())
+
+
+# -- the version of PTX ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cuda", "known"), [((11, 8), 78), ((12, 0), 80), ((12, 4), 84), ((12, 6), 85), ((13, 0), 90), ((14, 1), 90)]
+)
+def test_each_cuda_knows_a_version_of_ptx(cuda: tuple[int, int], known: int) -> None:
+    assert ptx.known(cuda) == known
+
+
+@pytest.mark.parametrize(
+    ("driver", "toolkit", "written"),
+    [
+        ((13, 0), (13, 0), 90),
+        ((12, 4), (13, 0), 84),
+        ((13, 1), (12, 9), 88),
+        ((12, 8), None, 87),
+        (None, (12, 2), 82),
+        (None, None, 83),
+        ((99, 0), None, 90),
+    ],
+)
+def test_ptx_is_written_for_all_who_read_it(
+    monkeypatch: pytest.MonkeyPatch,
+    driver: tuple[int, int] | None,
+    toolkit: tuple[int, int] | None,
+    written: int,
+) -> None:
+    monkeypatch.setattr(ptx, "_driver", lambda: driver)
+    monkeypatch.setattr(assembler, "version", lambda: toolkit)
+    assert ptx.version() == written
+
+
+def test_a_driver_that_compiles_itself_asks_no_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ptx, "_driver", lambda: (13, 0))
+    monkeypatch.setattr(assembler, "version", lambda: (12, 0))
+    assert ptx.version(assemble=False) == 90
+
+
+def test_ptxas_tells_its_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    said = tmp_path / "bin/ptxas"
+    said.parent.mkdir()
+    said.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 12.4, V12.4.131'\n")
+    said.chmod(0o755)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    assert assembler.version() == (12, 4)
+    assert assembler.available()
+    said.write_text("no script")
+    assert assembler.version() is None
+
+
+def test_without_ptxas_the_library_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assembler, "find", lambda: None)
+    monkeypatch.setattr(jitlink, "version", lambda: (13, 0))
+    assert (assembler.available(), assembler.version(), assembler.identity()) == (True, (13, 0), ["nvJitLink (13, 0)"])
+    monkeypatch.setattr(jitlink, "version", lambda: None)
+    assert (assembler.available(), assembler.version(), assembler.identity()) == (False, None, [])

@@ -14,7 +14,7 @@ from r3bench.devices import open_device
 from r3bench.errors import RecordError
 from r3bench.model import Capture, Configuration, Target, Variant
 from r3bench.record import Session
-from r3bench.record.images import find_nvcc, nvcc_cubin
+from r3bench.record.images import Maker, cubin, find_nvcc, find_nvrtc
 from r3bench.replay import build, image_loads, read_material
 
 HOPPER = Target(device="cuda", arch="sm_90")
@@ -62,11 +62,27 @@ def test_where_an_image_loads(with_image: Capture, form: str, target: Target, lo
     assert not image_loads(replace(with_image, image_format=None), target)
 
 
-@pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc on this machine")
-def test_nvcc_makes_the_image() -> None:
-    assert nvcc_cubin(TEXTS, "main.cu", (), "sm_90").startswith(b"\x7fELF")
-    with pytest.raises(RecordError, match=r"nvcc refused main.cu: main.cu\(1\): error"):
-        nvcc_cubin({"main.cu": "nonsense"}, "main.cu", (), "sm_90")
+@pytest.mark.parametrize(
+    ("maker", "name"),
+    [
+        pytest.param("nvcc", "nvcc", marks=pytest.mark.skipif(not find_nvcc(), reason="nvcc is not on this machine")),
+        pytest.param("nvrtc", "NVRTC", marks=pytest.mark.skipif(not find_nvrtc(), reason="NVRTC is not here")),
+    ],
+)
+def test_compilers_of_nvidia_make_the_image(maker: Maker, name: str) -> None:
+    below = {f"deep/{path}": text for path, text in TEXTS.items()}
+    for texts, main in ((TEXTS, "main.cu"), (below, "deep/main.cu")):
+        assert cubin(maker, texts, main, ("-O3", "-DUNUSED"), "sm_90").startswith(b"\x7fELF")
+    with pytest.raises(RecordError, match=rf"{name} refused main.cu: main.cu\(1\): error"):
+        cubin(maker, {"main.cu": "nonsense"}, "main.cu", (), "sm_90")
+
+
+def test_a_compiler_that_is_not_here_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("r3bench.record.images.find_nvcc", lambda: None)
+    monkeypatch.setattr("r3bench.record.images.find_nvrtc", lambda: None)
+    for maker, remedy in (("nvcc", "set CUDA_HOME"), ("nvrtc", "pip install")):
+        with pytest.raises(RecordError, match=remedy):
+            cubin(maker, TEXTS, "main.cu", (), "sm_90")  # type: ignore[arg-type]
 
 
 def test_a_cpu_runs_no_image_of_nvcc(tmp_path: Path) -> None:
