@@ -2,18 +2,21 @@
 
 The steps are :mod:`~r3bench.lowering.allow` (refuse what must not run here), :mod:`~r3bench.lowering.prepare` (host
 types, memory, mathematics), a light optimization by whoever calls (everything inlined into the kernel), then
-:mod:`~r3bench.lowering.regions` (cut where threads wait) and :mod:`~r3bench.lowering.driver` (run a block).
+:mod:`~r3bench.lowering.strides` and :mod:`~r3bench.lowering.cut` (cut where threads wait, and where it pays),
+:mod:`~r3bench.lowering.uniform` (what threads share), :mod:`~r3bench.lowering.regions` (the pieces, each a loop over
+threads) and :mod:`~r3bench.lowering.driver` (how they are called).
 
 The module that comes out exports ``r3_frame_bytes`` and ``r3_run_block``::
 
-    struct r3_launch { uint32_t grid[3], block[3], shared_bytes, reverse; };
+    struct r3_launch { uint32_t grid[3], block[3], shared_bytes, order; };
     uint64_t r3_frame_bytes(const struct r3_launch*);
     int32_t r3_run_block(const unsigned char *arguments, const struct r3_launch*, const uint32_t block_index[3],
                          unsigned char *frame);
 
-``r3_run_block`` returns 0, 1 (a barrier or collective never completed), 2 (assertion failed) or 3 (trap). The frame may
-hold anything at first. Every device variable ``X`` is reached through the exported pointer ``r3_slot.X``, whose
-initial value is the object's own ``X``.
+Both pass a table of the kernel's pieces on to ``__r3_frame_bytes`` and ``__r3_run_block``, which whoever links the
+module provides (devices/cpu/blocks.c). ``r3_run_block`` returns 0, 1 (a barrier or collective never completed), 2
+(assertion failed) or 3 (trap). The frame may hold anything at first. Every device variable ``X`` is reached through the
+exported pointer ``r3_slot.X``, whose initial value is the object's own ``X``.
 """
 
 from __future__ import annotations
@@ -28,10 +31,11 @@ from r3bench.lowering.collectives import arrays, is_named
 from r3bench.lowering.cut import cut
 from r3bench.lowering.driver import write_driver
 from r3bench.lowering.ir import Function, Module, call_arguments, callee, read_function, read_module
-from r3bench.lowering.nvvm import SUSPENDS
+from r3bench.lowering.nvvm import OPERATIONS
 from r3bench.lowering.prepare import KERNEL, Prepared, prepare
 from r3bench.lowering.regions import Independence, write_regions
 from r3bench.lowering.signature import Signature
+from r3bench.lowering.strides import cut_strides
 from r3bench.lowering.updates import without_atomics
 from r3bench.model import Global
 
@@ -84,19 +88,22 @@ def _only_function(module: Module, symbol: str) -> Function:
 def _host_module(module: Module, kernel: Function, prepared: Prepared, triple: str, data_layout: str) -> str:
     metadata = _Independent(module.metadata)
     without_atomics(kernel)
-    suspends = [(name, call_arguments(line)) for line in kernel.lines() if (name := callee(line)) in SUSPENDS]
+    cut_strides(kernel, pointers=prepared.suspends)
+    suspends = [(name, call_arguments(line)) for line in kernel.lines() if (name := callee(line)) in OPERATIONS]
     named = any(is_named(name, operands) for name, operands in suspends if name)
     own = arrays([name for name, _ in suspends if name], named)
     pieces = cut(kernel, module.types, own)
+    moving = prepared.suspends or "ptr" in pieces.kept.values()
     kinds = ["ptr" if argument.by_value else argument.type for argument in prepared.arguments]
     signed = Signature(
         tuple(
-            (parameter.name, kind, _kept_attributes(parameter.attributes, prepared))
+            (parameter.name, kind, _kept_attributes(parameter.attributes, moving))
             for parameter, kind in zip(kernel.parameters, kinds, strict=True)
-        )
+        ),
+        prepared.arguments,
     )
-    regions = write_regions(pieces, signed.region_parameters, metadata.marks)
-    driver = write_driver(pieces, regions, signed, prepared.arguments, prepared.variables.dynamic_offset)
+    regions = write_regions(pieces, signed, metadata.marks)
+    driver = write_driver(pieces, regions, signed, prepared.variables.dynamic_offset)
     return _assembled(module, [region.text for region in regions], driver, metadata.lines, triple, data_layout)
 
 
@@ -105,27 +112,24 @@ class _Independent:
 
     def __init__(self, metadata: list[str]) -> None:
         numbers = [int(match[1]) for line in metadata if (match := re.match(r"!(\d+) =", line))]
-        group, loop, parallel, once = (f"!{max(numbers, default=-1) + n}" for n in (1, 2, 3, 4))
-        plain, never, whole = (f"!{max(numbers, default=-1) + n}" for n in (5, 6, 7))
-        self.marks = Independence(group, loop, plain)
+        group, loop, parallel, once, rolled = (f"!{max(numbers, default=-1) + n}" for n in (1, 2, 3, 4, 5))
+        self.marks = Independence(group, loop)
         self.lines = [
             f"{group} = distinct !{{}}",
-            f"{loop} = distinct !{{{loop}, {parallel}, {once}}}",
-            f"{plain} = distinct !{{{plain}, {never}, {whole}}}",
-            f'{never} = !{{!"llvm.loop.vectorize.enable", i1 false}}',
-            f'{whole} = !{{!"llvm.loop.unroll.disable"}}',
+            f"{loop} = distinct !{{{loop}, {parallel}, {once}, {rolled}}}",
             f'{once} = !{{!"llvm.loop.interleave.count", i32 1}}',
+            f'{rolled} = !{{!"llvm.loop.unroll.runtime.disable"}}',
             f'{parallel} = !{{!"llvm.loop.parallel_accesses", {group}}}',
         ]
 
 
-def _kept_attributes(attributes: str, prepared: Prepared) -> str:
+def _kept_attributes(attributes: str, moving: bool) -> str:
     """What is known of a parameter's value.
 
-    That nothing else leads to its memory holds only while no pointer travels through memory: not across cuts.
+    That nothing else leads to its memory holds only while no pointer travels (``moving``) through memory.
     """
     kept = _VALUE_ATTRIBUTE.findall(attributes)
-    return " ".join(kept if prepared.suspends else [*kept, *re.findall(r"\bnoalias\b", attributes)])
+    return " ".join(kept if moving else [*kept, *re.findall(r"\bnoalias\b", attributes)])
 
 
 def _assembled(

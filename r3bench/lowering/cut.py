@@ -1,13 +1,13 @@
 """A kernel cut where its threads wait for each other, and what lives across the cuts.
 
 A value that is needed behind a suspend point is computed anew there if it is a pure function of arguments and indices;
-otherwise it is kept in the thread's context, one array per value (structure of arrays). Local arrays live in the
-context too, one after the other per thread.
+otherwise it is kept: once for the block where all threads share it, else in the thread's context, one array per value
+(structure of arrays). Local arrays live in the context too, one after the other per thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from r3bench.lowering import nvvm
@@ -70,7 +70,8 @@ class Context:
 @dataclass(slots=True)
 class Cut:
     """The cut kernel. ``stack`` are allocas that stay, where nothing waits; ``local_arrays`` went to the context.
-    ``kept`` values have a type and a place in the context, ``again`` are instructions to repeat.
+    ``kept`` values have a type and a place in the context, or in ``uniform`` what is kept once for all threads;
+    ``again`` are instructions to repeat, ``results`` those of suspend points.
 
     ``behind[k]`` names the kept values needed behind suspend point k, ``last[label]`` the last piece of a block.
     """
@@ -82,8 +83,20 @@ class Cut:
     stack: list[str]
     kept: dict[str, str]
     again: dict[str, str]
+    results: dict[str, str]
     behind: dict[int, set[str]]
-    context: Context
+    own: dict[str, tuple[int, int]]
+    types: Mapping[str, str]
+    context: Context = field(default_factory=Context)
+    uniform: Context = field(default_factory=Context)
+
+    def keep_once(self, names: set[str]) -> None:
+        """Place what is kept: ``names`` once for all threads that wait at a place, the rest once for each."""
+        elements = {name: _element(kind, self.types) for name, kind in self.kept.items()}
+        self.uniform.place({name: elements.pop(name) for name in sorted(names)})
+        self.uniform.bytes = round_up(self.uniform.bytes, 16)
+        own = {"own": (self.uniform.bytes, 16)} if names else {}
+        self.context.place({**self.own, **own, **elements, **self.local_arrays})
 
 
 def cut(kernel: Function, types: Mapping[str, str], own: Mapping[str, tuple[int, int]]) -> Cut:
@@ -95,15 +108,15 @@ def cut(kernel: Function, types: Mapping[str, str], own: Mapping[str, tuple[int,
     for segment in segments:
         _note_values(segment)
     lines = {name: line for s in segments for line in s.lines if (name := result_and_opcode(line)[0])}
-    live = _live_behind(segments, pieces.last)
-    again = _repeatable(set().union(*live.values()), lines, {s.result for s in pieces.suspends}, types)
     results = {s.result: result_type(s.intrinsic) for s in pieces.suspends if s.result}
+    live = _live_behind(segments, pieces.last)
+    again = _repeatable(set().union(*live.values()), lines, results, types)
     names = sorted(set().union(*live.values()) - set(again))
     kept = {name: results.get(name) or value_type(lines[name]) for name in names}
-    context = Context()
-    context.place({**own, **{name: _element(kind, types) for name, kind in kept.items()}, **local_arrays})
     behind = {state: names & set(kept) for state, names in live.items()}
-    return Cut(segments, pieces.suspends, pieces.last, local_arrays, stack, kept, again, behind, context)
+    return Cut(
+        segments, pieces.suspends, pieces.last, local_arrays, stack, kept, again, results, behind, dict(own), types
+    )
 
 
 def _element(kind: str, types: Mapping[str, str]) -> tuple[int, int]:
@@ -126,7 +139,7 @@ class _Pieces:
         segment = Segment(label)
         for line in lines:
             name = callee(line) if "call " in line else None
-            if name in nvvm.SUSPENDS:
+            if name in nvvm.OPERATIONS:
                 suspend = Suspend(len(self.suspends) + 1, name, call_arguments(line), result_and_opcode(line)[0])
                 self.suspends.append(suspend)
                 segment.ends, segment.behind = suspend, self._next_label(label)
@@ -278,7 +291,7 @@ def _solve(
 
 
 def _repeatable(
-    wanted: Iterable[str], lines: Mapping[str, str], results: set[str | None], types: Mapping[str, str]
+    wanted: Iterable[str], lines: Mapping[str, str], results: Container[str], types: Mapping[str, str]
 ) -> dict[str, str]:
     """Instructions of those ``wanted`` values that are pure functions of arguments and indices, operands first."""
     pure: dict[str, bool] = {}

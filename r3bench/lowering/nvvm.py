@@ -143,6 +143,29 @@ COLLECTIVES = {
 SUSPENDS = BARRIERS | COLLECTIVES
 """Calls at which a thread waits for others: the kernel is cut there."""
 
+STEP, MEET = "@r3.step", "@r3.meet"
+"""Places at which nobody waits but the kernel is cut too: in front of each pass of a loop, and behind the loop."""
+
+_OPERATION_NAMES = (
+    *("shfl.sync.idx", "shfl.sync.up", "shfl.sync.down", "shfl.sync.bfly"),
+    *("vote.all", "vote.any", "vote.uni", "vote.ballot", "match.any", "match.all"),
+    *(f"redux.sync.{name}" for name in ("add", "and", "or", "xor", "min", "max", "umin", "umax")),
+)
+OPERATIONS = {
+    **dict.fromkeys(BARRIERS, 0),
+    "@llvm.nvvm.activemask": 1,
+    "@llvm.nvvm.bar.warp.sync": 2,
+    **{
+        name: number
+        for number, start in enumerate(_OPERATION_NAMES, 3)
+        for name in COLLECTIVES
+        if name.removeprefix("@llvm.nvvm.") == start or name.startswith(f"@llvm.nvvm.{start}.")
+    },
+    MEET: 254,
+    STEP: 255,
+}
+"""Numbers of what happens where a kernel is cut, ``enum operation`` of devices/cpu/blocks.c."""
+
 
 def known(name: str) -> bool:
     """Whether the intrinsic ``name`` (without ``@``) can be lowered."""

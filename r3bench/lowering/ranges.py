@@ -1,8 +1,8 @@
 """The threads of a row that pass a region's first test: where they are neighbours, their loop needs no test.
 
 A test such as ``i < n`` holds for an interval of a row's threads if what it compares grows by one from thread to thread
-without wrapping around. The interval is computed before the row's loop; threads outside of it, and rows where the
-values do wrap around, take a copy of the loop with the test in it, which is not worth vectorizing.
+without wrapping around. The interval is computed before the row's loop, which leaves the others out. Rows in which a
+value does wrap around are run thread by thread.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ _INVERSE = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
 _SWAPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 _SUM = re.compile(r"(add|sub|or disjoint) i(?:32|64) (\S+), (\S+)$")
 _WIDER = re.compile(r"(?:zext|sext) i32 (\S+) to i64$")
+_WIDENED = re.compile(r"(  %\S+) = ([sz]ext) (?:nneg )?i32 (%\S+) to i64$")
 _BOTH = re.compile(r"(?:and i1 (\S+), (\S+)|select i1 (\S+), i1 (\S+), i1 false)$")
 _EITHER = re.compile(r"(?:or i1 (\S+), (\S+)|select i1 (\S+), i1 true, i1 (\S+))$")
 _NOT = re.compile(r"xor i1 (\S+), true$")
@@ -108,33 +109,45 @@ class Interval:
     # -- code -----------------------------------------------------------------------------------------------------
 
     def text(self) -> Iterator[str]:
-        """Both ends stay within the row, the low one at most the high one."""
+        """``%r3.flat``: no value wraps around within the row, so that it is an interval. Both ends stay within the row,
+        the low one at most the high one."""
         yield "  %r3.x.last = sub i32 %r3.x.end, 1"
         yield from (f"  %r3.thread.{end} = add i32 %r3.row, %r3.x.{end}" for end in ("first", "last"))
+        yield "  %r3.columns = sub i32 %r3.x.last, %r3.x.first"
         done: set[str] = set()
-        low, high = "%r3.x.first", "%r3.x.end"
+        low, high, flat = "%r3.x.first", "%r3.x.end", "true"
         for n, bound in enumerate(self.bounds):
             if isinstance(bound, _Bound):
                 yield from self._at(bound.value, "last", done)
                 yield from self._at(bound.value, "first", done)
                 yield from self._at(bound.limit, "first", done)
                 yield from _crossing(bound, n, self._named)
-                ends = ("%r3.x.first", f"%r3.cross.{n}")
+                yield f"  %r3.flat.{n} = and i1 {flat}, %r3.even.{n}"
+                flat = f"%r3.flat.{n}"
                 if bound.relation in ("gt", "ge"):
-                    ends = (f"%r3.cross.{n}", "%r3.x.end")
-                yield f"  %r3.low.{n} = select i1 %r3.flat.{n}, i32 {ends[0]}, i32 %r3.x.end"
-                yield f"  %r3.high.{n} = select i1 %r3.flat.{n}, i32 {ends[1]}, i32 %r3.x.end"
+                    yield f"  %r3.lower.{n} = call i32 @llvm.umax.i32(i32 {low}, i32 %r3.cross.{n})"
+                    low = f"%r3.lower.{n}"
+                    continue
+                upper = f"%r3.cross.{n}"
             else:
                 yield from self._at(bound[0], "first", done)
-                name = self._named(bound[0], "first")
-                yield f"  %r3.low.{n} = add i32 %r3.x.first, 0"
                 pair = ("%r3.x.end", "%r3.x.first") if bound[1] else ("%r3.x.first", "%r3.x.end")
-                yield f"  %r3.high.{n} = select i1 {name}, i32 {pair[0]}, i32 {pair[1]}"
-            yield f"  %r3.lower.{n} = call i32 @llvm.umax.i32(i32 {low}, i32 %r3.low.{n})"
-            yield f"  %r3.upper.{n} = call i32 @llvm.umin.i32(i32 {high}, i32 %r3.high.{n})"
-            low, high = f"%r3.lower.{n}", f"%r3.upper.{n}"
+                upper = f"%r3.fixed.{n}"
+                yield f"  {upper} = select i1 {self._named(bound[0], 'first')}, i32 {pair[0]}, i32 {pair[1]}"
+            yield f"  %r3.upper.{n} = call i32 @llvm.umin.i32(i32 {high}, i32 {upper})"
+            high = f"%r3.upper.{n}"
+        yield f"  %r3.flat = and i1 {flat}, true"
         yield f"  %r3.x.low = add i32 {low}, 0"
         yield f"  %r3.x.high = call i32 @llvm.umax.i32(i32 {low}, i32 {high})"
+
+    def simplified(self, line: str) -> str:
+        """A line of a thread, where it widens a value that is known not to wrap around: a sum that cannot either."""
+        match = _WIDENED.match(line)
+        if match:
+            for n, bound in enumerate(self.bounds):
+                if isinstance(bound, _Bound) and bound.value == match[3] and bound.signed == (match[2] == "sext"):
+                    return f"{match[1]} = add nsw i64 %r3.wf.{n}, %r3.offset"
+        return line
 
     def _named(self, name: str, end: str) -> str:
         if name in _ROW:
@@ -166,9 +179,8 @@ def _crossing(bound: _Bound, n: int, named: object) -> Iterator[str]:
     yield f"  %r3.wl.{n} = {extend} {bound.kind} {last} to {wide}"
     yield f"  %r3.wu.{n} = {extend} {bound.kind} {named(bound.limit, 'first')} to {wide}"
     yield f"  %r3.grown.{n} = sub {wide} %r3.wl.{n}, %r3.wf.{n}"
-    yield f"  %r3.columns.{n} = sub i32 %r3.x.last, %r3.x.first"
-    yield f"  %r3.wc.{n} = zext i32 %r3.columns.{n} to {wide}"
-    yield f"  %r3.flat.{n} = icmp eq {wide} %r3.grown.{n}, %r3.wc.{n}"
+    yield f"  %r3.wc.{n} = zext i32 %r3.columns to {wide}"
+    yield f"  %r3.even.{n} = icmp eq {wide} %r3.grown.{n}, %r3.wc.{n}"
     more = 1 if bound.relation in ("le", "gt") else 0
     yield f"  %r3.far.{n} = sub {wide} %r3.wu.{n}, %r3.wf.{n}"
     yield f"  %r3.further.{n} = add {wide} %r3.far.{n}, {more}"
@@ -179,20 +191,8 @@ def _crossing(bound: _Bound, n: int, named: object) -> Iterator[str]:
     yield f"  %r3.cross.{n} = add i32 %r3.x.first, %r3.steps.{n}"
 
 
-def copied(lines: list[str], suffix: str) -> list[str]:
-    """Code with every value and label that it defines under another name."""
-    names = {name for line in lines if (name := defined(line))}
-    return [_renamed(line, names, suffix) for line in lines]
-
-
 def defined(line: str) -> str | None:
     """The value or the label (with ``%``) that a line of a function defines."""
     if line.endswith(":") and not line.startswith(" "):
         return f"%{line[:-1]}"
     return result_and_opcode(line.strip())[0] if line.strip() else None
-
-
-def _renamed(line: str, names: set[str], suffix: str) -> str:
-    if line.endswith(":") and not line.startswith(" "):
-        return f"{line[:-1]}{suffix}:"
-    return LOCAL.sub(lambda match: match[0] + suffix if match[0] in names else match[0], line)

@@ -1,10 +1,10 @@
 """Regions: for each suspend point, a function that takes threads from there to where they wait next.
 
-``r3.region.k`` loops over a box of the block's threads (``first`` up to ``end`` of each axis) and runs each from state
-k (0: the kernel's start) to the next suspend point. It returns the bitwise AND and OR of where the threads went, in
-the low and the high half of an i64: equal halves mean that all went the same way. Where there are several ways, each
-thread's own is in the context's array ``state``. Accesses of different threads are marked as independent, so that the
-loop can be vectorized. Regions share nothing but the context: each is optimized as the loop without waiting it is.
+``r3.region.k`` loops over a part of a row of the block's threads (``first`` up to ``end`` of axis x) and runs each from
+state k (0: the kernel's start) to the next suspend point. It returns the bitwise AND and OR of where the threads went,
+in the low and the high half of an i64: equal halves mean that all went the same way. Where there are several ways,
+each thread's own is in the context's array ``state``. Accesses of different threads are marked as independent, so that
+the loop can be vectorized. Regions share nothing but the context: each is optimized as the loop without waiting it is.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from r3bench.lowering.collectives import kept_operands, result_lines, widened
-from r3bench.lowering.cut import Cut, Segment, Suspend, phi_uses
+from r3bench.lowering.cut import EXIT, Cut, Segment, Suspend, phi_uses
 from r3bench.lowering.ir import LOCAL, incoming, leading_type, operand, phi_type, result_and_opcode
-from r3bench.lowering.ranges import Interval, copied, defined
+from r3bench.lowering.ranges import Interval, defined
+from r3bench.lowering.signature import Signature
+from r3bench.lowering.uniform import Shared, resumed, share
 from r3bench.lowering.updates import ORDERED
+from r3bench.lowering.values import is_pure
 
 _MEMORY = frozenset(("load", "store"))
 _TEST = re.compile(r"br i1 (%\S+), label %(\S+), label %([^\s,]+)(?:, !.*)?")
@@ -26,37 +29,35 @@ _RETURN = re.compile(r"ret i32 (-?\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Independence:
-    """Metadata ids: the access group of accesses that do not depend on other threads', and the id of their loops;
-    ``plain`` is the id of loops that are not worth vectorizing."""
+    """Metadata ids: the access group of accesses that do not depend on other threads', and the id of their loops."""
 
     group: str
     loop: str
-    plain: str
 
 
 @dataclass(slots=True)
 class Region:
-    """The region behind a suspend point (or the kernel's start): its function's text and where its threads can go."""
+    """The region behind a suspend point (or the kernel's start): its function's text and the parameters it has."""
 
     state: int
     text: str
-    exits: list[int]
+    used: set[str]
 
 
-def write_regions(cut: Cut, parameters: str, independence: Independence) -> list[Region]:
-    """All regions of a cut kernel, by state; ``parameters`` are those of the driver's functions."""
+def write_regions(cut: Cut, signed: Signature, independence: Independence) -> list[Region]:
+    """All regions of a cut kernel, by state, and the context placed."""
     by_label = {segment.label: segment for segment in cut.segments}
     starts = {segment.starts.state: segment for segment in cut.segments if segment.starts}
     starts[0] = cut.segments[0]
     # Threads share the stack of the loop they run in: an array that stayed there ties them to their order.
-    marks = Independence("", "", "") if cut.stack else independence
+    marks = Independence("", "") if cut.stack else independence
     taken = phi_uses(cut.segments, cut.last)
-    regions = []
-    for state in range(len(cut.suspends) + 1):
-        segments = _reached(starts[state], by_label)
-        writer = _Writer(cut, state, segments, marks, taken)
-        regions.append(Region(state, writer.text(parameters), sorted(set(writer.ways.values()))))
-    return regions
+    reached = [_reached(starts[state], by_label) for state in range(len(cut.suspends) + 1)]
+    shared = share(cut, reached)
+    return [
+        _Writer(cut, state, segments, marks, taken, shared[state]).region(signed)
+        for state, segments in enumerate(reached)
+    ]
 
 
 def _reached(start: Segment, by_label: Mapping[str, Segment]) -> list[Segment]:
@@ -81,6 +82,7 @@ class _Writer:
     segments: list[Segment]
     marks: Independence
     taken: Mapping[str, set[str]]
+    shared: Shared
     defined: set[str] = field(init=False)
     slots: set[str] = field(init=False)
     ways: dict[str, int] = field(default_factory=dict)
@@ -98,54 +100,130 @@ class _Writer:
     def _resumed(self) -> set[str]:
         return self.cut.behind.get(self.state, set())
 
-    def text(self, parameters: str) -> str:
+    def region(self, signed: Signature) -> Region:
         body = [line for segment in self.segments for line in self._segment(segment)]
         mentioned = set(LOCAL.findall("\n".join(body)))
         start = [*self._repeated(mentioned), *self._resume(mentioned), f"  br label %{self.segments[0].label}"]
         mentioned.update(LOCAL.findall("\n".join(start)))
         bases, places = self._addresses(mentioned)
-        head = f"define internal i64 @r3.region.{self.state}({parameters}, {_BOX}) noinline nounwind {{"
+        once = [*self._once(mentioned), *self._left()]
         entry = [
-            "r3.entry:",
             *(f"  {line}" for line in self.cut.stack),
             *(f"  {_slot(n)} = alloca {stored(self.cut.kept[n])}" for n in sorted(self.slots)),
             *bases,
+            *once,
         ]
-        return "\n".join([head, *entry, *self._loops([*places, *start, *body]), "}"])
+        lines = [_ENTRY, *entry, *self._loop([*places, *start, *body])]
+        used = set(LOCAL.findall("\n".join(lines)))
+        head = (
+            f"define internal i64 {self._name}({signed.parameters(used)}{self._shared(used)}{_ROW}) noinline nounwind"
+        )
+        again = signed.again(used) + self._shared(used)
+        return Region(self.state, "\n".join([f"{head} {{", *lines, "}"]).replace(_AGAIN, again), used)
 
-    def _loops(self, thread: list[str]) -> Iterator[str]:
-        """Loops over the box around what a thread does."""
+    @property
+    def _name(self) -> str:
+        return f"@r3.region.{self.state}"
+
+    @staticmethod
+    def _shared(used: set[str]) -> str:
+        return "".join(f"ptr {name}, " for name in ("%r3.in", "%r3.out") if name in used)
+
+    # -- loops --------------------------------------------------------------------------------------------------
+
+    def _loop(self, thread: list[str]) -> Iterator[str]:
+        """A loop over the row around what a thread does."""
         guard = self._guard(thread) if self.marks.loop else None
-        row = {"all": "%r3.and.y", "any": "%r3.or.y", "first": "%r3.x.first", "before": "r3.ys"}
-        ends = {"all": "%r3.and", "any": "%r3.or"} if guard is None else {"all": "%r3.and.l", "any": "%r3.or.l"}
-        loop = f", !llvm.loop {self.marks.loop}" if self.marks.loop else ""
-        yield _OUTER.format(**ends)
+        first, end, before = "%r3.x.first", "%r3.x.end", "r3.entry"
         if guard is None:
             yield "  br label %r3.xs"
-            yield from [_ROW.format(**row), *thread, *self._next("%r3.x.end", "r3.ye", loop)]
         else:
-            yield from self._guarded(guard, thread, loop)
-        yield _END.format(**ends)
+            interval, test, passed = guard
+            first, end, before = "%r3.x.low", "%r3.x.high", "r3.work"
+            yield from interval.text()
+            yield _APART.format(name=self._name, passed=_AGAIN)
+            yield _TOGETHER
+            yield from self._idle_ways()
+            thread = [interval.simplified(passed if line == test else line) for line in thread]
+            thread[:0] = _OFFSET.splitlines()
+        start = ("-1", "%r3.idle") if guard else ("-1", "0")
+        yield _LOOP.format(first=first, before=before)
+        if self._several(guard is not None):
+            for name, value in zip(("and", "or"), start, strict=True):
+                yield f"  %r3.{name}.x = phi i32 [ {value}, %{before} ], [ %r3.{name}, %r3.next ]"
+        yield _THREAD
+        yield from thread
+        yield from self._next(end, guard is not None)
+        yield from self._result(guard is not None, before)
 
-    def _guarded(self, guard: tuple[Interval, str, str], thread: list[str], loop: str) -> Iterator[str]:
-        """Threads that pass the first test together; those before and behind them apart."""
-        interval, test, passed = guard
-        yield from interval.text()
-        yield _APART
-        apart = {"all": "%r3.and.a", "any": "%r3.or.a", "first": "%r3.a.first", "before": "r3.apart"}
-        lines = [_ROW.format(**apart), *thread, *self._next("%r3.a.end", "r3.left", f", !llvm.loop {self.marks.plain}")]
-        yield from copied("\n".join(lines).splitlines(), ".r3apart")
-        yield _TOGETHER
-        rows = {"all": "%r3.and.l", "any": "%r3.or.l", "first": "%r3.x.low", "before": "r3.together"}
-        yield from [_ROW.format(**rows), *(passed if line == test else line for line in thread)]
-        yield from self._next("%r3.x.high", "r3.joined", loop)
-        yield _JOINED
+    def _several(self, idle: bool) -> bool:
+        """Whether threads of the region can go different ways, those that a guard leaves out among them."""
+        return len({*self.ways.values(), *([EXIT] if idle else [])}) > 1
+
+    def _idle_ways(self) -> Iterator[str]:
+        """Threads that are left out have ended, which is -1."""
+        if "state" in self.cut.context.sizes and self._several(True):
+            yield _ENDED.format(state=_address("state"))
+        yield _WORK
+
+    def _next(self, end: str, idle: bool) -> Iterator[str]:
+        """Note where the thread went, and on to the next one."""
+        yield "r3.next:"
+        if self._several(idle):
+            incoming_ways = ", ".join(f"[ {way}, %{label} ]" for label, way in self.ways.items())
+            yield f"  %r3.way = phi i32 {incoming_ways}"
+            if "state" in self.cut.context.sizes:
+                yield f"  store i32 %r3.way, ptr {_address('state')}{self.attached}"
+            yield "  %r3.and = and i32 %r3.and.x, %r3.way"
+            yield "  %r3.or = or i32 %r3.or.x, %r3.way"
+        loop = f", !llvm.loop {self.marks.loop}" if self.marks.loop else ""
+        yield _NEXT.format(end=end, loop=loop)
+
+    def _result(self, idle: bool, before: str) -> Iterator[str]:
+        yield "r3.done:"
+        if not self._several(idle):
+            way = next(iter(self.ways.values()), EXIT)
+            yield f"  ret i64 {(way & 0xFFFFFFFF) * 0x100000001 - (1 << 64 if way < 0 else 0)}"
+            return
+        all_of, any_of = "%r3.and", "%r3.or"
+        if idle:
+            yield f"  %r3.all = phi i32 [ -1, %{before} ], [ %r3.and, %r3.next ]"
+            yield f"  %r3.any = phi i32 [ %r3.idle, %{before} ], [ %r3.or, %r3.next ]"
+            all_of, any_of = "%r3.all", "%r3.any"
+        yield _WAYS.format(all=all_of, any=any_of)
+
+    # -- what all threads share -----------------------------------------------------------------------------------
+
+    def _once(self, mentioned: set[str]) -> Iterator[str]:
+        """Read before the loop: what threads share that wait here."""
+        names = [name for name in sorted(self._resumed()) if name in self.cut.uniform.offsets]
+        wanted = mentioned | set(LOCAL.findall(" ".join([*self.shared.lines, *self._left()])))
+        for name in names:
+            if resumed(name) not in wanted and name not in wanted and name not in self.slots:
+                continue
+            place = f"{name}.r3from"
+            yield f"  {place} = getelementptr i8, ptr %r3.in, i64 {self.cut.uniform.offsets[name]}"
+            yield from self._read(self.cut.kept[name], place, resumed(name), "")
+            if name not in self.slots:
+                kind = self.cut.kept[name]
+                yield f"  {name} = bitcast {kind} {resumed(name)} to {kind}"
+
+    def _left(self) -> list[str]:
+        """Written before the loop: what threads share that go on to wait at each place."""
+        lines = list(self.shared.lines)
+        for place, values in sorted(self.shared.found.items()):
+            for name, value in sorted(values.items()):
+                offset = place * self.cut.uniform.bytes + self.cut.uniform.offsets[name]
+                target = f"{name}.r3to.{place}"
+                lines.append(f"  {target} = getelementptr i8, ptr %r3.out, i64 {offset}")
+                lines += self._write(self.cut.kept[name], value, target, "")
+        return lines
 
     def _guard(self, thread: list[str]) -> tuple[Interval, str, str] | None:
         """The interval of a row in which the first test leads to work, the test's line, and what replaces it."""
         first = self.segments[0]
         match = _TEST.fullmatch(first.lines[-1]) if first.lines and not first.ends else None
-        if match is None:
+        if match is None or not all(is_pure(line) for line in first.lines[:-1]):
             return None
         by_label = {segment.label: segment for segment in self.segments}
         idle = [_is_idle(by_label, label) for label in (match[2], match[3])]
@@ -174,7 +252,10 @@ class _Writer:
         for name in sorted(self._resumed() & (mentioned | self.slots)):
             kind = self.cut.kept[name]
             target = f"{name}.r3old" if name in self.slots else name
-            yield from self._read(kind, _address(name), target)
+            if name in self.cut.uniform.offsets:
+                target = resumed(name)
+            else:
+                yield from self._read(kind, _address(name), target)
             if name in self.slots:
                 yield from self._write(kind, target, _slot(name))
 
@@ -266,7 +347,7 @@ class _Writer:
             element = f"%r3.k{self.fresh}"
             yield from widened(element, leading_type(argument), kind, here.get(value, value))
             yield f"  store {kind} {element}, ptr {_address(array)}{self.attached}"
-        for name in sorted(self.cut.behind[suspend.state] & self.defined):
+        for name in sorted(self.cut.behind[suspend.state] & self.defined - self.cut.uniform.offsets.keys()):
             if name in self.slots:
                 yield from self._fetch(name, here)
             yield from self._write(self.cut.kept[name], here.get(name, name), _address(name))
@@ -276,30 +357,21 @@ class _Writer:
     def attached(self) -> str:
         return f", !llvm.access.group {self.marks.group}" if self.marks.group else ""
 
-    def _read(self, kind: str, source: str, name: str) -> Iterator[str]:
+    def _read(self, kind: str, source: str, name: str, attached: str | None = None) -> Iterator[str]:
+        attached = self.attached if attached is None else attached
         if kind != "i1":
-            yield f"  {name} = load {kind}, ptr {source}{self.attached}"
+            yield f"  {name} = load {kind}, ptr {source}{attached}"
             return
-        yield f"  {name}.r3byte = load i8, ptr {source}{self.attached}"
+        yield f"  {name}.r3byte = load i8, ptr {source}{attached}"
         yield f"  {name} = trunc i8 {name}.r3byte to i1"
 
-    def _write(self, kind: str, value: str, target: str) -> Iterator[str]:
+    def _write(self, kind: str, value: str, target: str, attached: str | None = None) -> Iterator[str]:
+        attached = self.attached if attached is None else attached
         if kind == "i1":
             self.fresh += 1
             yield f"  %r3.w{self.fresh} = zext i1 {value} to i8"
             value = f"%r3.w{self.fresh}"
-        yield f"  store {stored(kind)} {value}, ptr {target}{self.attached}"
-
-    # -- the end of a thread ------------------------------------------------------------------------------------
-
-    def _next(self, end: str, after: str, loop: str) -> Iterator[str]:
-        """Note where the thread went, and on to the next one."""
-        yield "r3.next:"
-        incoming_ways = ", ".join(f"[ {way}, %{label} ]" for label, way in self.ways.items())
-        yield f"  %r3.way = phi i32 {incoming_ways}" if self.ways else "  %r3.way = add i32 0, 0"
-        if "state" in self.cut.context.sizes and len(set(self.ways.values())) > 1:
-            yield f"  store i32 %r3.way, ptr {_address('state')}{self.attached}"
-        yield from _ROW_END.format(end=end, after=after, loop=loop).splitlines()
+        yield f"  store {stored(kind)} {value}, ptr {target}{attached}"
 
 
 def _is_idle(by_label: Mapping[str, Segment], label: str) -> bool:
@@ -308,8 +380,8 @@ def _is_idle(by_label: Mapping[str, Segment], label: str) -> bool:
         segment = by_label.get(label)
         if segment is None or segment.ends or any(" = phi " not in line for line in segment.lines[:-1]):
             return False
-        if _RETURN.fullmatch(segment.lines[-1]):
-            return True
+        if code := _RETURN.fullmatch(segment.lines[-1]):
+            return int(code[1]) == EXIT
         match = re.fullmatch(r"br label %(\S+)", segment.lines[-1])
         if match is None:
             return False
@@ -336,71 +408,65 @@ def stored(kind: str) -> str:
     return "i8" if kind == "i1" else kind
 
 
-BOX = tuple(f"%r3.{axis}.{end}" for axis in "xyz" for end in ("first", "end"))
-"""Parameters of a region behind the driver's: the box of threads to run."""
-_BOX = ", ".join(
-    f"i32 {'range(i32 0, 1024)' if name.endswith('first') else 'range(i32 1, 1025)'} {name}" for name in BOX
-)
-_OUTER = """\
-  br label %r3.zs
-r3.zs:
-  %r3.tid.z = phi i32 [ %r3.z.first, %r3.entry ], [ %r3.z1, %r3.ze ]
-  %r3.and.z = phi i32 [ -1, %r3.entry ], [ {all}, %r3.ze ]
-  %r3.or.z = phi i32 [ 0, %r3.entry ], [ {any}, %r3.ze ]
+_ROW = "i32 range(i32 0, 1024) %r3.x.first, i32 range(i32 1, 1025) %r3.x.end, i32 %r3.tid.y, i32 %r3.tid.z"
+_AGAIN = "<what the region was called with>"
+_ENTRY = """\
+r3.entry:
   %r3.plane = mul i32 %r3.tid.z, %r3.ntid.y
-  br label %r3.ys
-r3.ys:
-  %r3.tid.y = phi i32 [ %r3.y.first, %r3.zs ], [ %r3.y1, %r3.ye ]
-  %r3.and.y = phi i32 [ %r3.and.z, %r3.zs ], [ {all}, %r3.ye ]
-  %r3.or.y = phi i32 [ %r3.or.z, %r3.zs ], [ {any}, %r3.ye ]
   %r3.line = add i32 %r3.plane, %r3.tid.y
   %r3.row = mul i32 %r3.line, %r3.ntid.x"""
-_ROW = """\
+_LOOP = """\
 r3.xs:
-  %r3.tid.x = phi i32 [ {first}, %{before} ], [ %r3.x1, %r3.next ]
-  %r3.and.x = phi i32 [ {all}, %{before} ], [ %r3.and, %r3.next ]
-  %r3.or.x = phi i32 [ {any}, %{before} ], [ %r3.or, %r3.next ]
+  %r3.tid.x = phi i32 [ {first}, %{before} ], [ %r3.x1, %r3.next ]"""
+_THREAD = """\
   %r3.thread = add nuw nsw i32 %r3.row, %r3.tid.x
   %r3.linear = zext nneg i32 %r3.thread to i64"""
-_ROW_END = """\
-  %r3.and = and i32 %r3.and.x, %r3.way
-  %r3.or = or i32 %r3.or.x, %r3.way
+_OFFSET = """\
+  %r3.ahead = sub nuw nsw i32 %r3.tid.x, %r3.x.first
+  %r3.offset = zext nneg i32 %r3.ahead to i64"""
+_NEXT = """\
   %r3.x1 = add nuw nsw i32 %r3.tid.x, 1
   %r3.xc = icmp ult i32 %r3.x1, {end}
-  br i1 %r3.xc, label %r3.xs, label %{after}{loop}"""
+  br i1 %r3.xc, label %r3.xs, label %r3.done{loop}"""
 _APART = """\
-  br label %r3.apart
+  br i1 %r3.flat, label %r3.together, label %r3.apart
 r3.apart:
-  %r3.a.first = phi i32 [ %r3.x.first, %r3.ys ], [ %r3.x.high, %r3.joined ]
-  %r3.a.end = phi i32 [ %r3.x.low, %r3.ys ], [ %r3.x.end, %r3.joined ]
-  %r3.a.last = phi i1 [ false, %r3.ys ], [ true, %r3.joined ]
-  %r3.and.a = phi i32 [ %r3.and.y, %r3.ys ], [ %r3.and.j, %r3.joined ]
-  %r3.or.a = phi i32 [ %r3.or.y, %r3.ys ], [ %r3.or.j, %r3.joined ]
-  %r3.a.any = icmp ult i32 %r3.a.first, %r3.a.end
-  br i1 %r3.a.any, label %r3.xs.r3apart, label %r3.left"""
+  %r3.a = phi i32 [ %r3.x.first, %r3.entry ], [ %r3.a1, %r3.apart ]
+  %r3.a.all = phi i64 [ -1, %r3.entry ], [ %r3.a.and, %r3.apart ]
+  %r3.a.any = phi i64 [ 0, %r3.entry ], [ %r3.a.or, %r3.apart ]
+  %r3.a1 = add nuw nsw i32 %r3.a, 1
+  %r3.a.ways = call i64 {name}({passed}i32 %r3.a, i32 %r3.a1, i32 %r3.tid.y, i32 %r3.tid.z)
+  %r3.a.and = and i64 %r3.a.all, %r3.a.ways
+  %r3.a.or = or i64 %r3.a.any, %r3.a.ways
+  %r3.a.more = icmp ult i32 %r3.a1, %r3.x.end
+  br i1 %r3.a.more, label %r3.apart, label %r3.parted
+r3.parted:
+  %r3.a.low = and i64 %r3.a.and, 4294967295
+  %r3.a.high = and i64 %r3.a.or, -4294967296
+  %r3.a.result = or disjoint i64 %r3.a.low, %r3.a.high
+  ret i64 %r3.a.result"""
 _TOGETHER = """\
-r3.left:
-  %r3.and.l = phi i32 [ %r3.and.a, %r3.apart ], [ %r3.and.r3apart, %r3.next.r3apart ]
-  %r3.or.l = phi i32 [ %r3.or.a, %r3.apart ], [ %r3.or.r3apart, %r3.next.r3apart ]
-  br i1 %r3.a.last, label %r3.ye, label %r3.together
 r3.together:
-  %r3.t.any = icmp ult i32 %r3.x.low, %r3.x.high
-  br i1 %r3.t.any, label %r3.xs, label %r3.joined"""
-_JOINED = """\
-r3.joined:
-  %r3.and.j = phi i32 [ %r3.and.l, %r3.together ], [ %r3.and, %r3.next ]
-  %r3.or.j = phi i32 [ %r3.or.l, %r3.together ], [ %r3.or, %r3.next ]
-  br label %r3.apart"""
-_END = """\
-r3.ye:
-  %r3.y1 = add nuw nsw i32 %r3.tid.y, 1
-  %r3.yc = icmp ult i32 %r3.y1, %r3.y.end
-  br i1 %r3.yc, label %r3.ys, label %r3.ze
-r3.ze:
-  %r3.z1 = add nuw nsw i32 %r3.tid.z, 1
-  %r3.zc = icmp ult i32 %r3.z1, %r3.z.end
-  br i1 %r3.zc, label %r3.zs, label %r3.done
-r3.done:
+  %r3.before = icmp ne i32 %r3.x.low, %r3.x.first
+  %r3.behind = icmp ne i32 %r3.x.high, %r3.x.end
+  %r3.out.any = or i1 %r3.before, %r3.behind
+  %r3.idle = sext i1 %r3.out.any to i32"""
+_ENDED = """\
+  br i1 %r3.out.any, label %r3.ends, label %r3.work
+r3.ends:
+  %r3.e.thread = add i32 %r3.row, %r3.x.first
+  %r3.e.linear = zext i32 %r3.e.thread to i64
+  %r3.e.to = getelementptr [4 x i8], ptr {state}.b, i64 %r3.e.linear
+  %r3.e.count = sub i32 %r3.x.end, %r3.x.first
+  %r3.e.wide = zext i32 %r3.e.count to i64
+  %r3.e.bytes = shl i64 %r3.e.wide, 2
+  call void @llvm.memset.p0.i64(ptr %r3.e.to, i8 -1, i64 %r3.e.bytes, i1 false)"""
+_WORK = """\
+  br label %r3.work
+r3.work:
+  %r3.some = icmp ult i32 %r3.x.low, %r3.x.high
+  br i1 %r3.some, label %r3.xs, label %r3.done"""
+_WAYS = """\
   %r3.low = zext i32 {all} to i64
   %r3.wide = zext i32 {any} to i64
   %r3.high = shl i64 %r3.wide, 32

@@ -1,81 +1,72 @@
-"""What the functions around a kernel work with: places of block and grid, then the kernel's own arguments.
+"""What a kernel's regions work with: places of block and grid, and the kernel's own arguments.
 
-Regions take all of it as parameters, so that LLVM sees values and what is known of them. The functions of the mixed way
-take the address of a structure that holds them, ``%r3.environment``.
+Regions take what they use as parameters, so that LLVM sees values and what is known of them. ``r3.run`` reads these
+from the structure that describes a block, ``struct block`` in devices/cpu/blocks.c.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
+from r3bench.lowering.layout import Argument
+
 AXES = "xyz"
-_RANGES = {
-    "ntid": "range(i32 1, 1025)",
-    "ctaid": "range(i32 0, 2147483647)",
-    "nctaid": "range(i32 1, -2147483648)",
-}
+ARGUMENTS_AT = 8
 _PLACES = (
-    *((f"%r3.{register}.{axis}", "i32", known) for register, known in _RANGES.items() for axis in AXES),
-    ("%r3.threads", "i32", "range(i32 1, 1025)"),
-    ("%r3.padded", "i64", "range(i64 32, 1025)"),
-    ("%r3.shared", "ptr", "noundef"),
-    ("%r3.shared.dynamic", "i32", "noundef"),
-    ("%r3.shared.static", "i32", "noundef"),
-    ("%r3.context", "ptr", "noundef"),
-    ("%r3.cells", "ptr", "noundef"),
+    ("%r3.shared", "ptr", "noundef", 16),
+    ("%r3.cells", "ptr", "noundef", 24),
+    ("%r3.context", "ptr", "noundef", 40),
+    ("%r3.padded", "i64", "range(i64 32, 1025)", 48),
+    ("%r3.threads", "i32", "range(i32 1, 1025)", 56),
+    *((f"%r3.ntid.{axis}", "i32", "range(i32 1, 1025)", 60 + 4 * n) for n, axis in enumerate(AXES)),
+    *((f"%r3.ctaid.{axis}", "i32", "range(i32 0, 2147483647)", 72 + 4 * n) for n, axis in enumerate(AXES)),
+    *((f"%r3.nctaid.{axis}", "i32", "range(i32 1, -2147483648)", 84 + 4 * n) for n, axis in enumerate(AXES)),
+    ("%r3.shared.dynamic", "i32", "noundef", 96),
+    ("%r3.shared.static", "i32", "noundef", 100),
 )
-"""``threads`` of the block, ``padded`` to warps; shared memory; the threads' context; the cells of barriers."""
-_OFTEN = frozenset(f"%r3.{name}" for name in ("ntid.x", "ntid.y", "threads", "padded", "context", "cells"))
+"""Name, type, attributes, and place in ``struct block``. ``threads`` of the block, ``padded`` to warps; shared memory;
+the threads' context; the cells of barriers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The common values. ``kernel`` holds (name, type, attributes) of the kernel's parameters.
-
-    Only regions use the kernel's names; the driver's functions have others, which cannot meet names of their own.
-    """
+    """The common values. ``kernel`` holds (name, type, attributes) of the kernel's parameters, which lie where
+    ``arguments`` says."""
 
     kernel: tuple[tuple[str, str, str], ...]
+    arguments: Sequence[Argument]
 
-    def own(self) -> list[tuple[str, str, str]]:
-        return [(f"%r3.p{n}", kind, attributes) for n, (_, kind, attributes) in enumerate(self.kernel)]
+    def parameters(self, used: Container[str]) -> str:
+        """Those of a region that uses these names."""
+        known = [(name, kind, attributes) for name, kind, attributes, _ in _PLACES] + list(self.kernel)
+        return "".join(f"{kind} {attributes} {name}, " for name, kind, attributes in known if name in used)
 
-    @property
-    def region_parameters(self) -> str:
-        return ", ".join(f"{kind} {attributes} {name}" for name, kind, attributes in (*_PLACES, *self.kernel))
+    def again(self, used: Container[str]) -> str:
+        """With what such a region calls itself."""
+        known = [(name, kind) for name, kind, *_ in (*_PLACES, *self.kernel)]
+        return "".join(f"{kind} {name}, " for name, kind in known if name in used)
 
-    @property
-    def region_arguments(self) -> str:
-        return ", ".join(f"{kind} {name}" for name, kind, _ in self._all())
-
-    @property
-    def environment(self) -> str:
-        """The structure's type."""
-        return f"%r3.environment = type {{ {', '.join(kind for _, kind, _ in self._all())} }}"
-
-    def stored(self) -> str:
-        """Instructions that fill ``%env`` from the values."""
-        return "".join(
-            f"{_field(n)}  store {kind} {name}, ptr %env.{n}\n" for n, (name, kind, _) in enumerate(self._all())
-        )
-
-    def loaded(self, names: Iterable[str] | None = None) -> str:
-        """Instructions that read values from ``%env``; without ``names`` all of them."""
-        chosen = None if names is None else set(names)
-        return "".join(
-            f"{_field(n)}  {name} = load {kind}, ptr %env.{n}\n"
-            for n, (name, kind, _) in enumerate(self._all())
-            if chosen is None or name in chosen
-        )
-
-    def often(self) -> str:
-        """Instructions that read what most functions of the mixed way need."""
-        return self.loaded(_OFTEN)
-
-    def _all(self) -> Sequence[tuple[str, str, str]]:
-        return (*_PLACES, *self.own())
+    def passed(self, used: Container[str], state: int) -> tuple[str, str]:
+        """What region ``state`` is called with elsewhere, and the instructions that read it from ``%block`` and
+        ``%arguments``. None of the names can be one of the kernel's."""
+        lines, passed = [], []
+        for number, (name, kind, _, offset) in enumerate(_PLACES):
+            if name in used:
+                value = f"%place.{state}.{number}"
+                lines.append(_load(value, kind, "%block", offset))
+                passed.append(f"{kind} {value}, ")
+        for number, ((name, kind, _), argument) in enumerate(zip(self.kernel, self.arguments, strict=True)):
+            if name in used:
+                value = f"%argument.{state}.{number}"
+                at = f"  {value} = getelementptr i8, ptr %arguments, i64 {argument.offset}\n"
+                lines.append(at if argument.by_value else _load(value, kind, "%arguments", argument.offset))
+                passed.append(f"{kind} {value}, ")
+        return "".join(passed), "".join(lines)
 
 
-def _field(number: int) -> str:
-    return f"  %env.{number} = getelementptr %r3.environment, ptr %env, i64 0, i32 {number}\n"
+def _load(name: str, kind: str, base: str, offset: int) -> str:
+    place = f"  {name}.p = getelementptr i8, ptr {base}, i64 {offset}\n"
+    if kind == "i1":
+        return f"{place}  {name}.b = load i8, ptr {name}.p\n  {name} = trunc i8 {name}.b to i1\n"
+    return f"{place}  {name} = load {kind}, ptr {name}.p\n"

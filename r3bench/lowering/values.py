@@ -45,6 +45,7 @@ _PURE = frozenset(
     ]
 )
 _PURE_CALLS = re.compile(r"@llvm\.(?:[us](?:min|max)|abs|fma|fmuladd|fabs|ctpop|ctlz|cttz|bitreverse|bswap|fsh[lr])\.")
+_SAFE_DIVISION = re.compile(r" = [us](?:div|rem) (?:exact )?i\d+ [^,]+, [1-9]\d*$")
 _CASTS = frozenset(
     [
         "zext",
@@ -78,7 +79,7 @@ def is_pure(line: str) -> bool:
         return "!invariant.load" in line and ("@r3_slot." in line or '@"r3_slot.' in line)
     if opcode == "call":
         return bool(_PURE_CALLS.search(line))
-    return opcode in _PURE
+    return opcode in _PURE or bool(_SAFE_DIVISION.search(line))
 
 
 def value_type(line: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -11,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r3bench import frontend
+from r3bench.devices.cpu import sources
+from r3bench.devices.cpu.wire import ORDERS
 from r3bench.lowering import Lowered, lower
 from r3bench.model import Configuration, Target
 from r3bench.toolchain import codegen, passes
@@ -27,8 +30,14 @@ class Launch(ctypes.Structure):
         ("grid", ctypes.c_uint32 * 3),
         ("block", ctypes.c_uint32 * 3),
         ("shared_bytes", ctypes.c_uint32),
-        ("reverse", ctypes.c_uint32),
+        ("order", ctypes.c_uint32),
     )
+
+
+@cache
+def _blocks() -> bytes:
+    """The code that decides whose turn it is."""
+    return sources.compiled()[sources.NAMES.index("blocks.c")]
 
 
 def _machine() -> llvm.TargetMachine:
@@ -54,6 +63,7 @@ class Kernel:
         module = codegen.parse(self.lowered.ir)
         passes.run(module, machine := _machine(), Configuration())
         self._engine = llvm.create_mcjit_compiler(codegen.parse(str(module)), machine)
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(_blocks()))
         self._engine.finalize_object()
         address = self._engine.get_function_address
         self._bytes = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)(address("r3_frame_bytes"))
@@ -73,7 +83,7 @@ class Kernel:
         poison: int = 0xA5,
     ) -> int:
         """Run all blocks; the first code that is not 0. Arrays go by address, ``bytes`` as structs of alignment 8."""
-        launch = Launch(_dim3(grid), _dim3(block), shared_bytes, order == "reverse")
+        launch = Launch(_dim3(grid), _dim3(block), shared_bytes, ORDERS.index(order))
         block_of_arguments = ctypes.create_string_buffer(_packed(arguments))
         size = self._bytes(ctypes.byref(launch))
         frame = np.full(size + _GUARD, poison, np.uint8)

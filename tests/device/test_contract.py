@@ -179,7 +179,7 @@ BROKEN = {
     KeepsRecordedPointers: "test_pointers_in_memory_are_followed",
     IgnoresGridDepth: "test_every_thread_has_its_place",
     IgnoresSharedBytes: "test_a_block_shares_memory",
-    IgnoresOrder: "test_each_order_runs_the_threads_in_another_order",
+    IgnoresOrder: "test_reverse_order_runs_the_threads_in_another_order",
     LaunchesAsRecorded: "test_the_launch_decides_the_shape",
     WritesBesides: "test_a_launch_changes_what_the_kernel_writes_and_nothing_else",
     WindowOnOneMemory: "test_a_window_launches_once_on_each_memory",

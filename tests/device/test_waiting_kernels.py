@@ -9,6 +9,8 @@ import pytest
 from lowered import Kernel, compiled
 from waiting_kernels import VARIABLES, Generator, Writer, expected
 
+from r3bench.devices.cpu.wire import ORDERS
+
 SHAPES = ((64, 1), (40, 1), (33, 2), (8, 8), (5, 13), (1, 1))
 BLOCKS = 2
 
@@ -21,7 +23,7 @@ def test_random_kernel(seed: int) -> None:
     x, n = [random.randrange(200) for _ in range(64)], random.randrange(5)
     results, totals = expected(program, x, n, BLOCKS, threads)
     kernel = Kernel(compiled(Writer(threads).text(program)), "k")
-    for order in ("forward", "reverse"):
+    for order in ORDERS:
         out, total = np.zeros((BLOCKS * threads, VARIABLES + 1), np.uint32), np.zeros(BLOCKS, np.uint32)
         assert kernel((BLOCKS,), shape, np.array(x, np.uint32), out, total, np.uint32(n), order=order) == 0
         assert total.tolist() == totals

@@ -27,7 +27,7 @@ from r3bench.devices.cpu.limits import check_binary, check_launch, check_unit
 from r3bench.devices.cpu.memory import CpuMemory
 from r3bench.devices.cpu.process import Worker, WorkerDied, ended_by
 from r3bench.devices.cpu.provided import IGNORED
-from r3bench.devices.cpu.wire import RUN, Op, Poison, Reply, Result
+from r3bench.devices.cpu.wire import ORDERS, RUN, Op, Poison, Reply, Result
 from r3bench.errors import DeviceFault, LaunchError, ReplayTimeout
 from r3bench.model import Binary, LaunchConfig, ReplayUnit, Target, Verdict, facts_of
 
@@ -71,12 +71,13 @@ class _Resources:
 class CpuDevice:
     """Runs blocks on ``threads`` threads (default: the cores this process may use).
 
-    In order ``reverse`` the blocks, and the threads of each, run in the opposite order: a result that depends on the
-    order shows. With ``reverse=True`` every launch and window does. DeviceUnavailable if its processes do not start.
+    In order ``reverse`` the blocks, and the threads of each, run in the opposite order, and in order ``separate`` each
+    thread of a block goes as far as it gets alone: a result that depends on the order shows. With ``reverse=True``
+    every launch and window runs in reverse. DeviceUnavailable if its processes do not start.
     """
 
     name = "cpu"
-    orders: tuple[str, ...] = ("forward", "reverse")
+    orders: tuple[str, ...] = ORDERS
     sanitizers: tuple[str, ...] = ("checked build, forward", "checked build, reverse")
 
     def __init__(self, *, threads: int | None = None, reverse: bool = False) -> None:
@@ -157,7 +158,7 @@ class CpuDevice:
         if order not in self.orders:
             raise ValueError(f"the CPU device runs threads in order {' or '.join(self.orders)}, not {order}")
         held = self._own(memory)
-        self._run(kernel, [held], launch, (Poison.BLOCK, order == "reverse"), timeout_s)
+        self._run(kernel, [held], launch, (Poison.BLOCK, order), timeout_s)
         damaged = held.segment.damage()
         if damaged is not None:
             raise DeviceFault(faults.spoiled(kernel.binary.symbol, damaged, held.segment))
@@ -176,7 +177,7 @@ class CpuDevice:
         """Nanoseconds by this process's clock, less the shortest empty round trip to a worker that was ever seen."""
         held = [self._own(memory) for memory in memories]
         self._measure_round_trip()
-        elapsed = self._run(kernel, held, launch, (Poison.NONE, False), timeout_s)
+        elapsed = self._run(kernel, held, launch, (Poison.NONE, "forward"), timeout_s)
         return max(1.0, elapsed - self._round_trip_ns)
 
     def _run(
@@ -184,15 +185,16 @@ class CpuDevice:
         loaded: Kernel,
         memories: list[CpuMemory],
         launch: LaunchConfig,
-        how: tuple[Poison, bool],
+        how: tuple[Poison, str],
         timeout_s: float,
     ) -> int:
-        """Nanoseconds from request to answer; ``how`` says what is poisoned and whether the order is reversed."""
+        """Nanoseconds from request to answer; ``how`` says what is poisoned and in which order threads run."""
         kernel = self._own_kernel(loaded)
         self._check(kernel, memories, launch)
         worker = self._ready(kernel, memories)
-        poison, reverse = how
-        shape = (*launch.grid, *launch.block, launch.shared_bytes, int(reverse or self.reverse))
+        poison, order = how
+        order = "reverse" if self.reverse else order
+        shape = (*launch.grid, *launch.block, launch.shared_bytes, ORDERS.index(order))
         message = RUN.pack(Op.RUN, poison, kernel.identity, *shape)
         message += pack(f"<{len(memories)}I", *(self._memories[memory] for memory in memories))
         symbol, page = kernel.binary.symbol, self._resources.arena.page

@@ -11,7 +11,8 @@ extern long syscall(long number, ...);
 extern void *memset(void *at, int value, u64 bytes);
 extern void *memcpy(void *to, const void *from, u64 bytes);
 
-struct launch { u32 grid[3], block[3], shared_bytes, reverse; };
+struct launch { u32 grid[3], block[3], shared_bytes, order; };
+enum { REVERSE = 1 };
 typedef int (*run_block)(const u8 *args, const struct launch *launch, const u32 *block_index, u8 *frame);
 
 struct slot { void **at; void *target; };
@@ -90,7 +91,7 @@ static void fail(u32 status, const u32 *block) {
 
 static u32 run_one(u64 number, u8 *frame) {
   const u32 *grid = job.launch->grid;
-  u64 at = job.launch->reverse ? job.blocks - 1 - number : number;
+  u64 at = job.launch->order == REVERSE ? job.blocks - 1 - number : number;
   u32 block[3] = {at % grid[0], at / grid[0] % grid[1], at / grid[0] / grid[1]};
   if (job.poison == POISON_BLOCK) memset(frame, 0xff, job.frame_bytes);
   u32 status = job.run(job.args, job.launch, block, frame);

@@ -8,35 +8,31 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import importlib.util
 import os
 import select
 import signal
 import socket
-import subprocess
 import sys
-import tempfile
 import traceback
 from contextlib import suppress
-from pathlib import Path
 
 from llvmlite import binding as llvm
 from llvmlite.binding.orcjit import JITLibraryBuilder
 
+from r3bench.devices.cpu import sources
 from r3bench.devices.cpu.native import die_with_parent, libc
-from r3bench.devices.cpu.provided import CHECKS, CONVERSIONS, MATH, MEMORY
+from r3bench.devices.cpu.provided import CHECKS, CONVERSIONS, MATH, MEMORY, TURNS
 from r3bench.devices.cpu.wire import FORK, HELLO, REAP, SERVER_ANSWER, SERVER_REQUEST
 from r3bench.devices.cpu.worker import Code, Worker, evict_bytes
 
 _DRIVER_EXPORTS = ("r3_window", "r3_serve", "r3_evict_block", "r3_report_faults_to", "r3_on_fault")
-_DRIVER_FLAGS = ("-c", "-O2", "-fPIC", "-ffreestanding", "-fno-stack-protector", "-fno-sanitize=all")
 
 
 def main(fd: int) -> None:
     """Greet, then fork and reap workers as asked."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = os.getppid()
-    code = _link_driver(_compile_driver())
+    code = _link_driver(sources.compiled())
     gc.freeze()  # a worker's collector would touch, and so copy, all of the server's memory
     with socket.socket(fileno=fd) as channel:
         channel.send(HELLO.pack(llvm.get_host_cpu_name().encode()))
@@ -105,28 +101,16 @@ def _reap(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def _compile_driver() -> bytes:
-    spec = importlib.util.find_spec("ziglang")
-    if spec is None or spec.origin is None:
-        raise SystemExit("the package ziglang is not installed")
-    source = Path(__file__).with_name("driver.c")
-    with tempfile.TemporaryDirectory(prefix="r3bench-") as folder:
-        output = Path(folder, "driver.o")
-        command = [str(Path(spec.origin).with_name("zig")), "clang", *_DRIVER_FLAGS, "-o", str(output), str(source)]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(f"{source.name} does not compile: {done.stderr.strip()}")
-        return output.read_bytes()
-
-
-def _link_driver(image: bytes) -> Code:
+def _link_driver(images: list[bytes]) -> Code:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     jit = llvm.create_lljit_compiler(suppress_errors=True)
-    builder = JITLibraryBuilder().add_object_img(image)
+    builder = JITLibraryBuilder()
+    for image in images:
+        builder.add_object_img(image)
     for name in ("memcpy", "memset", "syscall"):
         builder.import_symbol(name, _address(libc, name))
-    for name in (*_DRIVER_EXPORTS, *CONVERSIONS, *CHECKS):
+    for name in (*_DRIVER_EXPORTS, *TURNS, *CONVERSIONS, *CHECKS):
         builder.export_symbol(name)
     driver = builder.link(jit, "driver")
     provided = {name: _address(libc, name) for name in MEMORY}
@@ -134,7 +118,7 @@ def _link_driver(image: bytes) -> Code:
     for name in MATH:
         with suppress(AttributeError):  # exp10 and roundeven are younger than some C libraries
             provided[name] = _address(mathematics, name)
-    provided |= {name: driver[name] for name in CONVERSIONS | CHECKS}
+    provided |= {name: driver[name] for name in TURNS | CONVERSIONS | CHECKS}
     return Code(jit, driver, provided, evict_bytes())
 
 

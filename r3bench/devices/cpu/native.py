@@ -21,7 +21,7 @@ class Launch(ctypes.Structure):
         ("grid", ctypes.c_uint32 * 3),
         ("block", ctypes.c_uint32 * 3),
         ("shared_bytes", ctypes.c_uint32),
-        ("reverse", ctypes.c_uint32),
+        ("order", ctypes.c_uint32),
     )
 
 

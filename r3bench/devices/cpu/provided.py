@@ -13,7 +13,9 @@ MATH = frozenset(_IN_BOTH_PRECISIONS.split()) | frozenset(name + "f" for name in
 MEMORY = frozenset({"memcpy", "memmove", "memset", "memcmp"})
 # Defined by driver.c; called by code for processors that lack the instructions.
 CONVERSIONS = frozenset({"__truncsfhf2", "__truncdfhf2", "__truncsfbf2", "__truncdfbf2", "__extendhfsf2"})
-NAMES = MATH | MEMORY | CONVERSIONS
+# Defined by blocks.c: whose turn it is among the threads of a block.
+TURNS = frozenset({"__r3_run_block", "__r3_frame_bytes"})
+NAMES = TURNS | MATH | MEMORY | CONVERSIONS
 # Defined by driver.c too; for checked builds only.
 CHECKS = frozenset({"__r3_check"})
 

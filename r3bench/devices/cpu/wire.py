@@ -53,7 +53,11 @@ class Poison(IntEnum):
     BLOCK = 2
 
 
-# op, poison, kernel; grid, block, shared bytes, reverse. The ids of the memories follow, 4 bytes each.
+ORDERS = ("forward", "reverse", "separate")
+"""In which order the threads of a block run, by number: forward as fast as they can; from the last to the first; from
+the first to the last, each as far as it gets before it must wait."""
+
+# op, poison, kernel; grid, block, shared bytes, order. The ids of the memories follow, 4 bytes each.
 RUN = struct.Struct("<BBxxI8I")
 # status, which memory (from 0), block index; text
 RESULT = struct.Struct("<II3I160s")

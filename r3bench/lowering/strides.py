@@ -1,0 +1,233 @@
+"""Loops of a thread that stride over memory by the size of the block or more, cut so that the thread loop is innermost.
+
+One thread after the other would read memory in an order that no cache likes. So such a loop is cut in front of each
+pass (``@r3.step``) and behind it (``@r3.meet``): each pass becomes a loop over the threads. Nobody waits there, and
+where threads part, or are to run one by one, each goes through on its own. The choice of loops is for speed only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import permutations
+
+from r3bench.lowering import nvvm
+from r3bench.lowering.ir import (
+    LOCAL,
+    Block,
+    Function,
+    callee,
+    incoming,
+    phi_type,
+    result_and_opcode,
+    successors,
+)
+from r3bench.lowering.values import is_pure
+
+_BRANCH = re.compile(r"br i1 (\S+), label %(\S+), label %([^\s,]+)")
+_LEAST_STRIDE = 32
+_MOST_BLOCKS = 300
+_MOST_IN_LOOP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """A loop that is left behind its last block only."""
+
+    before: Block
+    header: Block
+    latch: Block
+    behind: Block
+
+
+def cut_strides(kernel: Function, *, pointers: bool) -> bool:
+    """Cut, in place, the loops for which it pays; whether there was one. ``pointers``: values that are pointers may go
+    through memory."""
+    if len(kernel.blocks) > _MOST_BLOCKS:
+        return False
+    lines = {name: line for line in kernel.lines() if (name := result_and_opcode(line)[0])}
+    found = [loop for loop in _loops(kernel) if _strides(loop, lines)]
+    parted = _parted(kernel, lines) if found else set()
+    chosen = [loop for loop in found if loop.before.label not in parted and (pointers or not _carries_pointers(loop))]
+    for loop in chosen:
+        _demote(kernel.blocks[0], loop)
+        loop.header.lines.insert(0, f"call void {nvvm.STEP}()")
+        loop.behind.lines.insert(0, f"call void {nvvm.MEET}()")
+    return bool(chosen)
+
+
+# -- which loops ------------------------------------------------------------------------------------------------------
+
+
+def _loops(kernel: Function) -> Iterator[_Loop]:
+    by_label = {block.label: block for block in kernel.blocks}
+    sources: dict[str, list[Block]] = {label: [] for label in by_label}
+    for block in kernel.blocks:
+        for label in dict.fromkeys(successors(block.lines[-1])):
+            sources[label].append(block)
+    for latch in kernel.blocks:
+        match = _BRANCH.match(latch.lines[-1])
+        for head, out in permutations(match.groups()[1:]) if match else ():
+            header, behind = by_label[head], by_label[out]
+            before = [block for block in sources[header.label] if block is not latch]
+            if len(before) != 1 or header is kernel.blocks[0] or behind is header:
+                continue
+            body = _body(header, latch, sources)
+            meets = all(block is before[0] or block is latch for block in sources[behind.label])
+            if body and meets and _is_closed(body, latch):
+                yield _Loop(before[0], header, latch, behind)
+
+
+def _body(header: Block, latch: Block, sources: Mapping[str, list[Block]]) -> dict[str, Block]:
+    """The blocks from which ``latch`` is reached without passing ``header``; nothing if they are too many."""
+    found = {header.label: header, latch.label: latch}
+    waiting = [latch] if latch is not header else []
+    while waiting:
+        for block in sources[waiting.pop().label]:
+            if block.label not in found:
+                found[block.label] = block
+                waiting.append(block)
+        if len(found) > _MOST_IN_LOOP:
+            return {}
+    return found
+
+
+def _is_closed(body: Mapping[str, Block], latch: Block) -> bool:
+    """Whether the loop is left from its last block only, holds no other loop, and nobody waits in it."""
+    order = list(body)
+    for block in body.values():
+        if block is not latch and not all(label in order for label in successors(block.lines[-1])):
+            return False
+        if any("call " in line and callee(line) in nvvm.OPERATIONS for line in block.lines):
+            return False
+    return not _is_cyclic(body, latch)
+
+
+def _is_cyclic(body: Mapping[str, Block], latch: Block) -> bool:
+    left = {label: set(successors(b.lines[-1])) & body.keys() if b is not latch else set() for label, b in body.items()}
+    while ends := {label for label, behind in left.items() if not behind}:
+        left = {label: behind - ends for label, behind in left.items() if label not in ends}
+    return bool(left)
+
+
+def _strides(loop: _Loop, lines: Mapping[str, str]) -> bool:
+    """Whether a value grows by an amount that depends on the launch, or by at least a warp."""
+    for line in loop.header.lines:
+        if " = phi " in line:
+            name = result_and_opcode(line)[0]
+            step = next((value for value, label in incoming(line) if label == loop.latch.label), "")
+            match = re.search(r" = add (?:nuw |nsw )*i(?:32|64) (\S+), (\S+)$", lines.get(step, ""))
+            if match and name in match.groups():
+                other = match[2] if match[1] == name else match[1]
+                if other.lstrip("-").isdigit():
+                    return abs(int(other)) >= _LEAST_STRIDE
+                return _of_launch(other, lines)
+    return False
+
+
+def _of_launch(name: str, lines: Mapping[str, str]) -> bool:
+    """Whether a value is made of the size of block or grid."""
+    line = lines.get(name, "")
+    if ".ntid." in line or "@r3.threads(" in line:
+        return True
+    return (
+        bool(line) and is_pure(line) and any(_of_launch(use, lines) for use in LOCAL.findall(line.split(" = ", 1)[1]))
+    )
+
+
+def _carries_pointers(loop: _Loop) -> bool:
+    phis = (line for block in (loop.header, loop.behind) for line in block.lines if " = phi " in line)
+    return any(phi_type(line) == "ptr" for line in phis)
+
+
+def _parted(kernel: Function, lines: Mapping[str, str]) -> set[str]:
+    """Blocks that some threads of a block may not come to, those that have ended apart."""
+    ends = {block.label for block in kernel.blocks if block.lines[-1] == "ret void" and len(block.lines) == 1}
+    following: dict[str, list[str]] = {}
+    for block in kernel.blocks:
+        after = successors(block.lines[-1])
+        following[block.label] = [label for label in after if label not in ends] or after
+    always = _always_behind(following)
+    uniform: dict[str, bool] = {}
+    parted: set[str] = set()
+    for block in kernel.blocks:
+        if len(set(following[block.label])) > 1 and not _is_uniform(block.lines[-1], lines, uniform):
+            waiting = list(following[block.label])
+            seen: set[str] = set()
+            while waiting:
+                label = waiting.pop()
+                if label not in seen and label not in always[block.label]:
+                    seen.add(label)
+                    waiting += following[label]
+            parted |= seen
+    return parted
+
+
+def _always_behind(following: dict[str, list[str]]) -> dict[str, set[str]]:
+    """For each block, those through which every way from it to an end leads, without itself."""
+    everything = set(following)
+    found = {label: set(everything) for label in following}
+    changed = True
+    while changed:
+        changed = False
+        for label in reversed(following):
+            behind = [found[other] | {other} for other in following[label]]
+            new = set.intersection(*behind) if behind else set()
+            if new != found[label]:
+                found[label], changed = new, True
+    return found
+
+
+def _is_uniform(branch: str, lines: Mapping[str, str], known: dict[str, bool]) -> bool:
+    """Whether a branch depends on no thread's index and no memory."""
+    waiting = LOCAL.findall(branch.split("label")[0])
+    seen = set(waiting)
+    while waiting:
+        line = lines.get(waiting.pop(), "")
+        phi = " = phi " in line
+        if line and not phi and not is_pure(line) and not _names_block(line):
+            return False
+        uses = [value for value, _ in incoming(line)] if phi else LOCAL.findall(line.split(" = ", 1)[1]) if line else []
+        waiting += [use for use in uses if use not in seen]
+        seen.update(uses)
+    return True
+
+
+def _names_block(line: str) -> bool:
+    name = callee(line) if "call " in line else None
+    return (name in nvvm.PLACES and name != "@r3.thread") or (name in nvvm.INDICES and ".tid." not in str(name))
+
+
+# -- cutting ----------------------------------------------------------------------------------------------------------
+
+
+def _demote(entry: Block, loop: _Loop) -> None:
+    """Phis of the loop's header and behind it go through memory of the thread, stored on either side of the cut."""
+    for block in (loop.header, loop.behind):
+        kept: list[str] = []
+        loads: list[str] = []
+        for line in block.lines:
+            if " = phi " not in line:
+                kept.append(line)
+                continue
+            name, kind = result_and_opcode(line)[0] or "", phi_type(line)
+            entry.lines.insert(0, f"{name}.r3var = alloca {'i8' if kind == 'i1' else kind}")
+            for value, label in incoming(line):
+                _store(loop.latch if label == loop.latch.label else loop.before, name, kind, value)
+            loads += _loaded(name, kind)
+        block.lines = loads + kept
+
+
+def _loaded(name: str, kind: str) -> list[str]:
+    if kind == "i1":
+        return [f"{name}.r3bit = load i8, ptr {name}.r3var", f"{name} = trunc i8 {name}.r3bit to i1"]
+    return [f"{name} = load {kind}, ptr {name}.r3var"]
+
+
+def _store(block: Block, name: str, kind: str, value: str) -> None:
+    new = [f"store {kind} {value}, ptr {name}.r3var"]
+    if kind == "i1":
+        wide = f"{name}.r3wide.{len(block.lines)}"
+        new = [f"{wide} = zext i1 {value} to i8", f"store i8 {wide}, ptr {name}.r3var"]
+    block.lines[-1:-1] = new
