@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 from r3bench.errors import GuardError
 from r3bench.worktree import Folder, Tree
@@ -60,12 +65,37 @@ def open_tree(given: str, top: Path) -> Tree:
     return Folder(folder.resolve(), given) if folder.is_dir() else Commit(top, given)
 
 
-def current(top: Path) -> str | None:
-    """The SHA of the commit that is checked out at ``top``; None where there is none, or no git."""
+def sha_of(top: Path, name: str = "HEAD") -> str | None:
+    """The SHA of a commit, that which is checked out at ``top`` for one; None where there is none, or no git."""
     try:
-        return Commit(top, "HEAD").sha
+        return Commit(top, name).sha
     except GuardError:
         return None
+
+
+@contextmanager
+def checked_out(commit: Commit) -> Iterator[Path]:
+    """The files of a commit's whole repository in a folder of their own; no checkout and no index is touched."""
+    with tempfile.TemporaryDirectory(prefix="r3bench-head-") as made:
+        folder, index = Path(made, "tree"), {"GIT_INDEX_FILE": str(Path(made, "index"))}
+        top = Path(_checked(commit.top, "rev-parse", "--show-toplevel").decode().strip())
+        _checked(top, "read-tree", commit.sha, environment=index)
+        _checked(top, "checkout-index", "--all", f"--prefix={folder}/", environment=index)
+        yield folder
+
+
+def prefix(here: Path) -> str:
+    """Where a folder lies below the top of its checkout."""
+    return _checked(here, "rev-parse", "--show-prefix").decode().strip()
+
+
+def repository(here: Path, folder: Path) -> dict[str, str]:
+    """The environment in which git takes ``folder`` for a checkout of the repository that ``here`` is in; empty where
+    ``here`` is in none."""
+    found = _git(here, "rev-parse", "--absolute-git-dir")
+    if found.returncode:
+        return {}
+    return {"GIT_DIR": found.stdout.decode().strip(), "GIT_WORK_TREE": str(folder)}
 
 
 def _store(path: str) -> str:
@@ -75,17 +105,25 @@ def _store(path: str) -> str:
     return path.removesuffix("/zarr.json") if path.endswith(".zarr/zarr.json") else ""
 
 
-def _git(top: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+def _git(
+    top: Path, *arguments: str, environment: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.CompletedProcess[bytes]:
     try:
-        return subprocess.run(["git", "-C", str(top), *arguments], capture_output=True, timeout=_TIMEOUT_S, check=False)
+        return subprocess.run(
+            ["git", "-C", str(top), *arguments],
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+            env={**os.environ, **environment},
+        )
     except FileNotFoundError:
         raise GuardError("git is not on PATH: install it, or give a folder to compare with") from None
     except subprocess.TimeoutExpired:
         raise GuardError(f"git {arguments[0]} did not end within {_TIMEOUT_S:g} s in {top}") from None
 
 
-def _checked(top: Path, *arguments: str) -> bytes:
-    done = _git(top, *arguments)
+def _checked(top: Path, *arguments: str, environment: Mapping[str, str] = MappingProxyType({})) -> bytes:
+    done = _git(top, *arguments, environment=environment)
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
         raise GuardError(f"git {arguments[0]} failed in {top}: {said[0]}")

@@ -15,6 +15,7 @@ from typing import Protocol
 from r3bench.errors import CaptureError
 from r3bench.model import Capture, Variant
 
+WORKING_TREE = "working tree"
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 
 
@@ -37,7 +38,7 @@ class Folder:
     """A folder as a tree."""
 
     top: Path
-    name: str = "working tree"
+    name: str = WORKING_TREE
 
     def read(self, path: str) -> bytes | None:
         place = (self.top / path).resolve()

@@ -58,7 +58,7 @@ def run_guard(item: CaptureItem) -> None:
     from r3bench.worktree import Folder
 
     config, server = item.config, server_of(item.config)
-    head = Folder(config.rootpath)
+    head = Folder(config.rootpath, str(option(config, "head")))
     terms = Terms(config.stash[BASE], head, server, max(1, count(item.session, "guard")))
     found = judge(item.capture, gate_of(item), terms)
     kind = server.target.device
@@ -146,13 +146,14 @@ class Guards:
         write_document(self.document, self.folder)
 
     def about(self, asked: bool) -> About:
-        from r3bench.commits import Commit, current
+        from r3bench.commits import Commit, sha_of
         from r3bench.guard.documents import About
+        from r3bench.worktree import WORKING_TREE
 
-        base = self.config.stash[BASE]
+        base, head = self.config.stash[BASE], str(option(self.config, "head"))
         return About(
             base=(base.name, base.sha if isinstance(base, Commit) else None),
-            head=("working tree", current(self.config.rootpath)),
+            head=(head, sha_of(self.config.rootpath, "HEAD" if head == WORKING_TREE else head)),
             fail_on=fail_on(self.config),
             asked=asked,
             reproduce=shlex.join(("pytest", *self.config.invocation_params.args)),

@@ -11,6 +11,7 @@ OPTIONS = (
     ("device", "auto", "NAME", "device to replay on: auto, cuda or cpu"),
     ("gate", "", "PERCENT", "fail timing[...] and guard when a kernel is slower by more than this"),
     ("guard", "", "BASE", "compare each kernel with BASE, a commit or a folder: the item guard"),
+    ("head", "working tree", "NAME", "guard: what reports call the side that is compared with BASE"),
     ("gate_ns", "50", "NS", "guard: and slower by more than so many nanoseconds a launch"),
     ("fail_on", "slower,wrong", "LIST", "guard: the answers that fail an item"),
     ("trials", "10", "N", "tuning trials for each source candidate of --r3-evolve"),

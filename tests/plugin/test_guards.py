@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from r3bench.cli import main
+
 SCALE = "data[i] = factor * data[i]"
 # The same result, in a time that no noise hides.
 SLOW = "for (volatile int k = 0; k < 40; k = k + 1) {} data[i] = factor * data[i]"
@@ -154,3 +156,34 @@ def test_it_runs_over_workers(repository: pytest.Pytester, source: Path) -> None
     result.assert_outcomes(passed=1, failed=1)
     assert result.ret == 11
     assert verdicts(repository) == {"app/scale": "wrong", "app/difference": "identical"}
+
+
+# -- the command ----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_compares_two_commits_and_touches_no_checkout(
+    repository: pytest.Pytester, source: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    edit(source, SCALE, "data[i] = 0.0")
+    git("commit", "-qam", "wrong")
+    source.write_text("not even a kernel")
+    before = git("status", "--porcelain", "--untracked-files=no")
+    assert main(["guard", "HEAD~1", "HEAD", "--device", "cpu", "--captures", "captures/app/scale.zarr"]) == 11
+    assert "app/scale: wrong: unit 0: mismatch" in capfd.readouterr().out
+    assert git("status", "--porcelain", "--untracked-files=no") == before
+    about = document(repository)["guard"]
+    assert about["base"] == {"name": "HEAD~1", "commit": git("rev-parse", "HEAD~1")}
+    assert about["head"] == {"name": "HEAD", "commit": git("rev-parse", "HEAD")}
+
+
+def test_the_command_takes_folders(repository: pytest.Pytester, source: Path, tmp_path: Path) -> None:
+    shutil.copytree(repository.path, tmp_path / "head")
+    edit(source, SCALE, "data[i] = 0.0")
+    assert main(["guard", ".", str(tmp_path / "head"), "--captures", "captures/app/scale.zarr"]) == 0
+    assert verdicts(repository) == {"app/scale": "changed"}
+
+
+def test_the_command_says_what_it_cannot_read(repository: pytest.Pytester, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["guard", "nowhere"]) == 2
+    assert capsys.readouterr().err.startswith("r3bench: there is no folder 'nowhere'")
+    assert main(["guard", "main", "--gate", "fast"]) == 2

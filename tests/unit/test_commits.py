@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from r3bench.commits import Commit, current, open_tree
+from r3bench.commits import Commit, open_tree, sha_of
 from r3bench.errors import GuardError
 from r3bench.worktree import Folder, Tree, collect
 
@@ -66,7 +66,7 @@ def test_a_commit_is_read_whatever_the_checkout_holds(top: Path) -> None:
     (top / "app/inc/b.h").unlink()
     assert before.read("app/root.h") == "int é;\n".encode()
     assert set(collect(before, "main.cu", "app")) == {"main.cu", "inc/a.h", "inc/b.h", "root.h"}
-    assert current(top) == before.sha
+    assert sha_of(top) == before.sha
 
 
 def test_paths_are_relative_to_a_folder_inside_the_repository(top: Path) -> None:
@@ -93,7 +93,7 @@ def test_what_is_no_commit_is_one_sentence(top: Path, tmp_path_factory: pytest.T
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     with pytest.raises(GuardError, match="in no git repository"):
         Commit(elsewhere, "main")
-    assert current(elsewhere) is None
+    assert sha_of(elsewhere) is None
 
 
 def test_a_shallow_clone_says_how_to_fetch(top: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
