@@ -29,6 +29,7 @@ LAYERS = (
     ("server",),
     ("record", "ledger"),
     ("evolve", "report", "guard"),
+    ("history",),
     ("cli", "plugin", "testing"),
     ("__main__",),
 )
@@ -52,6 +53,7 @@ HOMES = {
     "numpy": {
         "store", "compare", "overrides", "stats", "measure", "perturb", "original", "replay", "levels", "server",
         "record", "devices", "evolve", "testing", "remix",
+        "history",
     },
 }  # fmt: skip
 

@@ -59,6 +59,9 @@ def rule(compared: Comparison, gate: Gate) -> tuple[Ruling, str]:
         return Ruling.INVALID, disturbed
     ruling = _RULINGS[compared.decision]
     if ruling in (Ruling.SLOWER, Ruling.FASTER):
+        floor = compared.noise_floor or 0.0
+        if floor >= compared.gate:
+            return Ruling.UNCLEAR, _too_noisy(f"two binaries of equal work seem {floor:.1%} apart", compared)
         ruling = _by_absolute(compared, gate, ruling)
     return ruling, _sentence(compared, gate, ruling)
 
@@ -89,13 +92,16 @@ def _sentence(compared: Comparison, gate: Gate, ruling: Ruling) -> str:
     if compared.decision is Decision.UNSTABLE:
         return f"a second contest in a fresh process did not confirm it: {times}"
     if ruling is Ruling.UNCLEAR and compared.smallest_effect > compared.gate:
-        seen = f"effects below {compared.smallest_effect:.1%} cannot be seen"
-        return f"the machine is too noisy to tell ({seen}, the gate is {compared.gate:.1%}): {times}"
+        return _too_noisy(f"effects below {compared.smallest_effect:.1%} cannot be seen", compared)
     if ruling is Ruling.UNCLEAR:
         return f"the interval crosses the gate of {compared.gate:.1%}: {times}"
     if ruling.value != compared.decision.value:
         return f"{times}: not more than {gate.absolute_ns:g} ns a launch"
     return times
+
+
+def _too_noisy(why: str, compared: Comparison) -> str:
+    return f"the machine is too noisy to tell ({why}, the gate is {compared.gate:.1%}): {ratio(compared)}"
 
 
 def ratio(compared: Comparison) -> str:

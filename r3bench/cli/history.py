@@ -1,0 +1,48 @@
+"""``r3bench history``: times of past runs, and where they changed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "show times of past runs (pytest --r3-history) and where they changed"
+    parser = commands.add_parser("history", help=text, description=f"{text}; 1 where there is none.")
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("reports/history"), help="default: %(default)s")
+    parser.add_argument("--kernel", metavar="GLOB", default="*", help="only kernels of this name")
+    parser.add_argument("--svg", metavar="FILE", type=Path, help="also draw them")
+    parser.set_defaults(run=history)
+
+
+def history(arguments: argparse.Namespace) -> int:
+    """Print every kernel's times on every machine."""
+    from tabulate import tabulate
+
+    from r3bench import history as past
+    from r3bench.report.files import write_text
+    from r3bench.report.words import duration
+
+    runs, damaged = past.read(arguments.folder)
+    for path in damaged:
+        print(f"r3bench: {path} is no run of r3bench: left out", file=sys.stderr)
+    found = [one for one in past.series(runs) if fnmatchcase(one.kernel, arguments.kernel)]
+    if not found:
+        print(f"r3bench: no runs in {arguments.folder}: write one with pytest --r3-history captures", file=sys.stderr)
+        return 1
+    for machine in dict.fromkeys(one.machine for one in found):
+        here = [one for one in found if one.machine == machine]
+        rows = [
+            (o.kernel, len(o.runs), duration(o.times_ns[0]), duration(o.times_ns[-1]), past.sparkline(o.times_ns))
+            for o in here
+        ]
+        print(f"{machine}\n{tabulate(rows, headers=('kernel', 'runs', 'first', 'last', 'times'))}")
+        for one in here:
+            for change in one.changes:
+                print(f"{one.kernel}: {past.change_line(one, change)}")
+        print()
+    if arguments.svg:
+        write_text(arguments.svg, past.svg(found))
+    return 0
