@@ -25,6 +25,7 @@ from xml.sax.saxutils import escape
 import numpy as np
 from numpy.typing import NDArray
 
+from r3bench.devices import Device
 from r3bench.model import content_id
 from r3bench.report.files import write_text
 from r3bench.report.words import duration
@@ -72,12 +73,12 @@ class Series:
         return [run.times_ns[self.kernel] for run in self.runs]
 
 
-def machine_key(device: str, conditions: Mapping[str, str]) -> str:
+def machine_key(device: Device) -> str:
     """What tells machines apart: a GPU by its name and UUID, a processor by its name and the host's (hashed)."""
-    if device != "cpu":
-        return device
+    if device.target.device != "cpu":
+        return device.name
     host = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
-    return f"{conditions.get('processor', 'cpu')} {host}"
+    return f"{device.conditions().get('processor', 'cpu')} {host}"
 
 
 # -- files ----------------------------------------------------------------------------------------------------------

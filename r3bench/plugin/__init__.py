@@ -11,6 +11,7 @@ import pytest
 from r3bench.plugin.checks import pytest_unconfigure
 from r3bench.plugin.fixtures import pytest_generate_tests, r3_device, r3_replay, replay_unit
 from r3bench.plugin.guards import Guards, check_guard
+from r3bench.plugin.histories import Histories
 from r3bench.plugin.items import (
     pytest_collect_directory,
     pytest_collect_file,
@@ -46,6 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Timings(), "r3bench-timings")
         config.pluginmanager.register(Searches(), "r3bench-searches")
+        if option(config, "history"):
+            config.pluginmanager.register(Histories(config), "r3bench-histories")
         if option(config, "guard"):
             config.pluginmanager.register(Guards(config), "r3bench-guards")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 SERVER: pytest.StashKey[ReplayServer] = pytest.StashKey()
 TIMING = pytest.StashKey[dict[str, Any]]()
 GUARDED = pytest.StashKey[dict[str, Any]]()
+HISTORY = pytest.StashKey[dict[str, Any]]()
 
 
 class Finding(Exception):
@@ -82,9 +84,21 @@ def check_timing(item: CaptureItem) -> None:
     found = server.compare(item.capture, item.unit, stored, tree, gate=used, kernels=kernels).result()
     if found.decision is Decision.REFUSED:
         raise Finding(f"{item.capture.name}, unit {item.unit}: no time, for the {found.refused} {found.verdict.detail}")
-    item.stash[TIMING] = timing_of(found, samples_of(item, found, tree), str(server.device.name))
+    samples_ns = samples_of(item, found, tree)
+    item.stash[TIMING] = timing_of(found, samples_ns, str(server.device.name))
+    keep_time(item, median(samples_ns))
     if limit is not None and found.decision is Decision.SLOWER:
         raise Finding(f"{item.capture.name}, unit {item.unit}: slower than recorded: {in_words(found)}")
+
+
+def keep_time(item: CaptureItem, ns: float) -> None:
+    """With --r3-history: the time of an item's kernel on this machine."""
+    if not option(item.config, "history"):
+        return
+    from r3bench.history import machine_key
+
+    kernel = f"{item.capture.name}[{item.unit}]"
+    item.stash[HISTORY] = {"machine": machine_key(server_of(item.config).device), "kernel": kernel, "ns": ns}
 
 
 def count(session: pytest.Session, kind: str) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from r3bench.errors import GuardError
-from r3bench.plugin.checks import GUARDED, Finding, count, server_of
+from r3bench.plugin.checks import GUARDED, Finding, count, keep_time, server_of
 from r3bench.plugin.options import DEFAULT_GATES, gate, number, option
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ def run_guard(item: CaptureItem) -> None:
         "device": {"device": server.device.name, "target": server.target.arch, "conditions": conditions},
         "asked": asked(config, kind),
     }
+    if found.comparison is not None and found.comparison.candidate_ns is not None:
+        keep_time(item, found.comparison.candidate_ns)
     item.user_properties.append(("r3_verdict", found.ruling.value))
     if failing:
         raise Finding(f"{found.kernel}: {found.ruling.value}: {found.detail}")

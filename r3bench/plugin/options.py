@@ -40,6 +40,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("r3bench", "record, remix, replay GPU kernels")
     group.addoption("--r3-evolve", action="store_true", default=None, help="search for faster kernels; writes reports")
     parser.addini("r3_evolve", "twin of --r3-evolve", type="bool", default=False)
+    group.addoption("--r3-history", action="store_true", default=None, help="keep this run's times in reports/history")
+    parser.addini("r3_history", "twin of --r3-history", type="bool", default=False)
     for name, default, metavar, text in OPTIONS:
         group.addoption(flag(name), metavar=metavar, default=None, help=f"{text} (default: {default or 'off'})")
         parser.addini(f"r3_{name}", f"twin of --r3-{name}", default=default)

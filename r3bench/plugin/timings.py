@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from r3bench.plugin.checks import GUARDED, TIMING
+from r3bench.plugin.checks import GUARDED, HISTORY, TIMING
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     report = yield
-    for name, key in (("r3_timing", TIMING), ("r3_guard", GUARDED)):
+    for name, key in (("r3_timing", TIMING), ("r3_guard", GUARDED), ("r3_history", HISTORY)):
         if call.when == "call" and key in item.stash:
             setattr(report, name, item.stash[key])  # plain values: they travel from xdist's workers
     return report

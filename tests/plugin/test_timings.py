@@ -59,3 +59,13 @@ def test_a_slow_down_is_reported_and_fails_only_with_a_gate(project: pytest.Pyte
     gated = project.runpytest(item, "--r3-gate=20")
     gated.assert_outcomes(failed=1)
     gated.stdout.fnmatch_lines(["*app/scale, unit 0: slower than recorded: slower, 0.*"])
+
+
+def test_times_are_kept_where_that_is_asked_for(project: pytest.Pytester) -> None:
+    result = project.runpytest("captures/app/scale.zarr", "-k", "timing", "--r3-history")
+    result.assert_outcomes(passed=2, deselected=3)
+    (path,) = (project.path / "reports/history").glob("*.json")
+    kept = json.loads(path.read_text())
+    assert set(kept["times_ns"]) == {"app/scale[0]", "app/scale[1]"}
+    assert all(ns > 0 for ns in kept["times_ns"].values())
+    result.stdout.fnmatch_lines([f"history: *{path.name}*"])

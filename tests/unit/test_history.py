@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 
 from r3bench.cli import main
 from r3bench.history import change_points, machine_key, pettitt, read, series, sparkline, svg, write
+from r3bench.model import Target
+from r3bench.testing import FakeDevice
 
 RUN = '{"format": %s, "created": "x", "machine": "x", "commit": null, "times_ns": {"k": %s}}'
 
@@ -49,10 +52,9 @@ def test_times_of_two_machines_are_two_series(tmp_path: Path) -> None:
 
 
 def test_a_gpu_is_told_by_its_uuid_and_a_host_is_not_told_by_name() -> None:
-    assert machine_key("NVIDIA H200 GPU-1234", {}) == "NVIDIA H200 GPU-1234"
-    key = machine_key("cpu", {"processor": "AMD EPYC"})
-    assert key.startswith("AMD EPYC ")
-    assert len(key) == len("AMD EPYC ") + 8
+    gpu = FakeDevice({}, name="NVIDIA H200 GPU-1234", target=Target(device="cuda", arch="sm_90"))
+    assert machine_key(gpu) == "NVIDIA H200 GPU-1234"
+    assert re.fullmatch("cpu [0-9a-f]{8}", machine_key(FakeDevice({})))
 
 
 @pytest.mark.parametrize("seed", range(5))
