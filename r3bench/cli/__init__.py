@@ -7,19 +7,26 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from r3bench.cli import doctor, guard, history, record
+from r3bench.cli import doctor, guard, history, record, run
 from r3bench.errors import R3Error
 
-COMMANDS = (doctor, guard, history, record)
+COMMANDS = (doctor, guard, history, record, run)
 
 # Exit statuses: 0 done, 1 the answer is no (a command's help says which), 2 usage, 3 r3bench itself could not do it.
 TROUBLE = 3
 
 
+def _version() -> str:
+    try:
+        return metadata.version("r3bench")
+    except metadata.PackageNotFoundError:
+        return "of a source tree"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; an error that stops it is one sentence on standard error, and status 3."""
     parser = argparse.ArgumentParser(prog="r3bench", description="Record, remix and replay GPU kernels.")
-    parser.add_argument("--version", action="version", version=f"r3bench {metadata.version('r3bench')}")
+    parser.add_argument("--version", action="version", version=f"r3bench {_version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
         command.add(commands)

@@ -25,6 +25,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--distinct", action="store_true", help="only launches with other dimensions or scalars")
     parser.add_argument("--max-bytes", type=_bytes, metavar="SIZE", help="stop recording at this size (500M, 20G)")
     parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="longest wait for the device")
+    parser.add_argument("--ranks", default="0", metavar="N[,M...]|all", help="ranks of a parallel run (default: 0)")
     parser.add_argument("--list", action="store_true", help="record nothing; list kernels by their time on the GPU")
     parser.add_argument("command", nargs="+", help="the application and its arguments, after --")
     parser.set_defaults(run=record)
@@ -53,7 +54,7 @@ def record(arguments: argparse.Namespace) -> int:
     out = arguments.out or Path("captures", name)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".recording-", dir=out.parent) as folder:
-        status = application.run(arguments.command, plan(arguments, Path(folder)))
+        status, _ = application.run(arguments.command, plan(arguments, Path(folder)))
         if status:
             print(f"r3bench: {arguments.command[0]} ended with status {status}; what it had recorded by then is kept")
         processes = dump.coverage(Path(folder))
@@ -84,6 +85,7 @@ def plan(arguments: argparse.Namespace, folder: Path) -> Plan:
         distinct=arguments.distinct,
         timeout_s=arguments.timeout,
         profile=arguments.list,
+        ranks=() if arguments.ranks == "all" else _numbers(arguments.ranks),
         **given,
     )
 

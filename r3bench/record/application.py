@@ -19,7 +19,8 @@ class Plan:
     """What is to be recorded, as the preload library reads it.
 
     ``kernels`` and ``excluded`` are extended regular expressions, searched in the kernel's symbol; ``launches`` counts
-    from 0 for each kernel; ``variables`` names device variables of modules whose images are packed.
+    from 0 for each kernel; ``variables`` names device variables of modules whose images are packed. Of a parallel run
+    only ``ranks`` record, all of them where that is empty. ``substitutes`` are descriptions of tuned kernels.
     """
 
     folder: Path
@@ -34,6 +35,8 @@ class Plan:
     timeout_s: float = 60.0
     profile: bool = False
     variables: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = (0,)
+    substitutes: tuple[Path, ...] = ()
 
     def lines(self) -> Iterator[str]:
         yield f"folder {self.folder.resolve()}"
@@ -41,6 +44,8 @@ class Plan:
         yield from (f"exclude {pattern}" for pattern in self.excluded)
         yield from (f"launch {number}" for number in self.launches)
         yield from (f"variable {name}" for name in self.variables)
+        yield from (f"rank {number}" for number in self.ranks)
+        yield from (f"substitute {path.resolve()}" for path in self.substitutes)
         yield f"every {self.every}"
         yield f"skip {self.skip}"
         yield f"max-per-kernel {self.max_per_kernel}"
@@ -50,10 +55,10 @@ class Plan:
         yield f"profile {int(self.profile)}"
 
 
-def run(command: Sequence[str], plan: Plan) -> int:
-    """Run the application to its end under a plan; its exit status, negative for a signal.
+def run(command: Sequence[str], plan: Plan, *, keep_output: bool = False) -> tuple[int, bytes]:
+    """Run the application to its end under a plan; its exit status, negative for a signal, and its standard output.
 
-    Its output goes where it always goes. RecordError where it cannot be started.
+    The output goes where it always goes unless it is kept. RecordError where the application cannot be started.
     """
     plan.folder.mkdir(parents=True, exist_ok=True)
     written = plan.folder / "plan"
@@ -61,6 +66,7 @@ def run(command: Sequence[str], plan: Plan) -> int:
     preload = ":".join(filter(None, (str(recorder.library()), os.environ.get("LD_PRELOAD"))))
     environment = {**os.environ, "LD_PRELOAD": preload, "R3BENCH_PLAN": str(written.resolve())}
     try:
-        return subprocess.run(command, env=environment, check=False).returncode
+        done = subprocess.run(command, env=environment, check=False, stdout=subprocess.PIPE if keep_output else None)
     except OSError as error:
         raise RecordError(f"{command[0]} cannot be started ({error.strerror}): check the command") from error
+    return done.returncode, done.stdout or b""

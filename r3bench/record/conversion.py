@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -43,6 +43,12 @@ class Piece:
     @property
     def end(self) -> int:
         return self.address + self.nbytes
+
+    @property
+    def changed(self) -> bool:
+        """Whether the launch changed anything in it."""
+        first, end = self.start // PAGE, -(-(self.start + self.nbytes) // PAGE)
+        return any(run.first < end and first < run.first + run.count for run in self.held.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +213,14 @@ def _global(held: Held) -> Global:
     return Global(symbol=held.symbol, nbytes=held.nbytes, constant=held.memory == "constant")
 
 
-def unit(launched: Launched, index: int, parameters: Sequence[Parameter]) -> tuple[ReplayUnit, UnitContents]:
+class Converted(NamedTuple):
+    """A replay unit and its memory."""
+
+    unit: ReplayUnit
+    contents: UnitContents
+
+
+def unit(launched: Launched, index: int, parameters: Sequence[Parameter]) -> Converted:
     """One recorded launch as a replay unit and its memory."""
     kept, pages = pieces(launched), launched.pages()
     allocations = _named(launched, kept, parameters)
@@ -215,7 +228,7 @@ def unit(launched: Launched, index: int, parameters: Sequence[Parameter]) -> tup
     buffers = [(a.name, piece) for a, piece in zip(allocations, kept, strict=True)]
     buffers += [(str(held.symbol), Piece(held, 0, held.nbytes)) for held in variables]
     before = {name: _before(piece, pages) for name, piece in buffers}
-    after = {name: _after(piece, pages, before[name]) for name, piece in buffers if piece.held.after}
+    after = {name: _after(piece, pages, before[name]) for name, piece in buffers if piece.changed}
     block = bytes.fromhex(launched.facts["arguments"])
     pointers = [p for name, data in before.items() for p in _pointers(name, data, allocations)]
     recorded = ReplayUnit(
@@ -231,7 +244,7 @@ def unit(launched: Launched, index: int, parameters: Sequence[Parameter]) -> tup
         stream=launched.facts["stream"],
         held_out=index > 0,
     )
-    return recorded, UnitContents(before, after)
+    return Converted(recorded, UnitContents(before, after))
 
 
 def _before(piece: Piece, pages: Bytes) -> Bytes:
@@ -273,7 +286,7 @@ def write(path: Path, application: str, command: Sequence[str], group: Sequence[
     """One capture of the recorded launches of one kernel, in order; one launch is in memory at a time."""
     first = group[0]
     parameters = parameters_of(first, known.parameters)
-    units = tuple(unit(launched, index, parameters)[0] for index, launched in enumerate(group))
+    units = tuple(unit(launched, index, parameters).unit for index, launched in enumerate(group))
     image = image_of(first)
     capture = Capture(
         path=str(path),
@@ -287,7 +300,7 @@ def write(path: Path, application: str, command: Sequence[str], group: Sequence[
         command=tuple(command),
         recorded_on=recorded_on(first),
     )
-    contents = (unit(launched, index, parameters)[1] for index, launched in enumerate(group))
+    contents = (unit(launched, index, parameters).contents for index, launched in enumerate(group))
     return store.write(path, capture, contents, image=image[0] if image else None)
 
 

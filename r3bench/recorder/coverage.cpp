@@ -11,7 +11,8 @@ namespace r3 {
 namespace {
 
 Lock count_lock;
-long unknown, graphs;
+long unknown;
+double first_launch, last_wait;
 
 void put_kernel(Kernel &kernel, void *into) {
     Text &text = *static_cast<Text *>(into);
@@ -36,12 +37,18 @@ void coverage_count(Kernel &kernel, const char *reason) {
 }
 
 void coverage_unknown() { __atomic_add_fetch(&unknown, 1, __ATOMIC_RELAXED); }
-void coverage_graph() { __atomic_add_fetch(&graphs, 1, __ATOMIC_RELAXED); }
+void coverage_launched() {
+    if (!first_launch) first_launch = elapsed();
+}
+
+void coverage_waited() {
+    if (first_launch) last_wait = elapsed();
+}
 
 void coverage_write(bool ended) {
     Text text, path;
     text.add("{\"pid\": %d, \"ended\": %s, \"seconds\": %.6f, ", getpid(), ended ? "true" : "false", elapsed());
-    text.add("\"unknown\": %ld, \"graphs\": %ld, \"kernels\": [", unknown, graphs);
+    text.add("\"first_launch\": %.6f, \"last_wait\": %.6f, \"unknown\": %ld, \"kernels\": [", first_launch, last_wait, unknown);
     kernels_each(put_kernel, &text);
     text.add("]}\n");
     path.add("%s/coverage.json", folder());

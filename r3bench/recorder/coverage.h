@@ -7,7 +7,8 @@ namespace r3 {
 
 void coverage_count(Kernel &kernel, const char *reason);  // a launch that the user wanted and did not get
 void coverage_unknown();                                  // a launch of a function that nobody knows
-void coverage_graph();                                    // an instantiated graph whose launches are not seen singly
+void coverage_launched();                                 // a launch begins
+void coverage_waited();                                   // the application has waited for the device
 void coverage_write(bool ended);
 
 }  // namespace r3

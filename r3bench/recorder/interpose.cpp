@@ -55,36 +55,13 @@ Entry *standing_for(void *real) {
     return nullptr;
 }
 
-// A driver that hands out other addresses than it exports: by name then, for functions that have one version only.
-Entry *standing_for(const char *symbol, uint64_t flags) {
-    const uint64_t per_thread = 2;
-    char name[128];
-    const char *versions[] = {"", "_v2"};
-    for (const char *version : versions) {
-        snprintf(name, sizeof name, "%s%s%s", symbol, version, flags & per_thread ? "_ptsz" : "");
-        if (Entry *entry = named(name)) return entry;
-    }
-    return flags & per_thread ? standing_for(symbol, 0) : nullptr;
-}
-
-bool is_ours(const void *function) {
-    for (Entry *entry = first; entry; entry = entry->next)
-        if (entry->ours == function) return true;
-    return false;
-}
-
 bool interesting(const char *name) {
     return (name[0] == 'c' && name[1] == 'u') || !strncmp(name, "hip", 3) || !strncmp(name, "__hip", 5);
 }
 
-void answer(const char *symbol, void **function, uint64_t flags) {
-    if (!function || !*function || is_ours(*function)) return;
-    if (Entry *entry = standing_for(*function)) {
-        *function = entry->ours;
-    } else if (Entry *entry = standing_for(symbol, flags)) {
-        entry->real = *function;
-        *function = entry->ours;
-    }
+void answer(void **function) {
+    if (!function || !*function) return;
+    if (Entry *entry = standing_for(*function)) *function = entry->ours;
 }
 
 }  // namespace
@@ -127,14 +104,14 @@ using r3::Handle;
 R3_ENTRY(cuGetProcAddress, (const char *symbol, void **function, int version, uint64_t flags),
          (symbol, function, version, flags), {
              r3::Result result = real_cuGetProcAddress(symbol, function, version, flags);
-             if (result == r3::SUCCESS) r3::answer(symbol, function, flags);
+             if (result == r3::SUCCESS) r3::answer(function);
              return result;
          })
 
 R3_ENTRY(cuGetProcAddress_v2, (const char *symbol, void **function, int version, uint64_t flags, int *status),
          (symbol, function, version, flags, status), {
              r3::Result result = real_cuGetProcAddress_v2(symbol, function, version, flags, status);
-             if (result == r3::SUCCESS) r3::answer(symbol, function, flags);
+             if (result == r3::SUCCESS) r3::answer(function);
              return result;
          })
 

@@ -8,6 +8,7 @@
 #include "profile.h"
 #include "recording.h"
 #include "streams.h"
+#include "substitutes.h"
 
 namespace r3 {
 
@@ -39,9 +40,13 @@ Result launched(const Launch &launch) {
         coverage_unknown();
         return launch.pass(launch);
     }
+    if (stream_capturing(launch.stream))  // it runs when its graph does
+        return kernel->substitute ? launch_substituted(*kernel, launch) : launch.pass(launch);
     long occurrence = __atomic_fetch_add(&kernel->launches, 1, __ATOMIC_RELAXED);
     kernel->grid = launch.grid, kernel->block = launch.block;
+    coverage_launched();
     if (plan().profile) return launch_timed(*kernel, launch);
+    if (kernel->substitute) return launch_substituted(*kernel, launch);
     return launch_recorded(*kernel, launch, occurrence);
 }
 

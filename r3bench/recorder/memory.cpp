@@ -182,6 +182,11 @@ R3_ENTRY(cuIpcOpenMemHandle_v2, (Address *at, r3::IpcHandle handle, unsigned fla
     return r3::added(result, at, result == r3::SUCCESS ? r3::range_of(*at) : 0, "device");
 })
 
+R3_ENTRY(cuIpcOpenMemHandle, (Address *at, r3::IpcHandle handle, unsigned flags), (at, handle, flags), {
+    r3::Result result = real_cuIpcOpenMemHandle(at, handle, flags);
+    return r3::added(result, at, result == r3::SUCCESS ? r3::range_of(*at) : 0, "device");
+})
+
 R3_ENTRY(cuIpcCloseMemHandle, (Address at), (at), {
     r3::removed(at);
     return real_cuIpcCloseMemHandle(at);

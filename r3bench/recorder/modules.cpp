@@ -10,6 +10,8 @@
 #include "folder.h"
 #include "interpose.h"
 #include "plan.h"
+#include "profile.h"
+#include "substitutes.h"
 #include "system.h"
 
 namespace r3 {
@@ -81,6 +83,7 @@ Kernel *kernel_named(const char *name, Module *module) {
         if (kernel->module == module && !strcmp(kernel->name, name)) return kernel;
     Kernel *kernel = create<Kernel>();
     kernel->name = strdup(name), kernel->module = module, kernel->wanted = plan_wants(name);
+    kernel->substitute = substitutes_of(name);
     kernels.push(kernel);
     return kernel;
 }
@@ -269,6 +272,7 @@ R3_ENTRY(cuLibraryLoadFromFile,
          })
 
 R3_ENTRY(cuLibraryUnload, (Handle library), (library), {
+    if (r3::plan().profile) r3::profile_collect();  // the runtime unloads at the end of the program
     r3::before_unload(library);
     return real_cuLibraryUnload(library);
 })

@@ -28,7 +28,7 @@ struct Kernel {
     Vector<Parameter> parameters;
     long launches, recorded;
     Map<uint64_t, bool> shapes;  // grids, blocks and scalars that were recorded
-    struct Substituted *substitute;
+    struct Substitute *substitute;  // see substitutes.h
     long substituted;
     double gpu_seconds;
     unsigned long timed;

@@ -26,7 +26,8 @@ void set(Plan &plan, const char *key, const char *value) {
     else if (!strcmp(key, "exclude")) add_pattern(plan.excluded, value);
     else if (!strcmp(key, "launch")) plan.launches.push(atol(value));
     else if (!strcmp(key, "variable")) plan.variables.push(strdup(value));
-    else if (!strcmp(key, "substitute")) plan.substitutes.push({strdup(value)});
+    else if (!strcmp(key, "substitute")) plan.substitutes.push(strdup(value));
+    else if (!strcmp(key, "rank")) plan.ranks.push(atol(value));
     else if (!strcmp(key, "every")) plan.every = atol(value);
     else if (!strcmp(key, "skip")) plan.skip = atol(value);
     else if (!strcmp(key, "max-per-kernel")) plan.most_per_kernel = atol(value);
@@ -35,6 +36,19 @@ void set(Plan &plan, const char *key, const char *value) {
     else if (!strcmp(key, "timeout")) plan.timeout_s = atof(value);
     else if (!strcmp(key, "profile")) plan.profile = atol(value);
     else warn_once("the plan has an unknown key '%s'", key);
+}
+
+// Slurm, Open MPI, MPICH and its kin, PMIx, Flux; a process that is none of a parallel run is always one of ours.
+bool our_rank(const Vector<long> &ranks) {
+    const char *variables[] = {"SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "FLUX_TASK_RANK"};
+    for (const char *variable : variables) {
+        const char *rank = getenv(variable);
+        if (!rank || ranks.empty()) continue;
+        for (long wanted : ranks)
+            if (wanted == atol(rank)) return true;
+        return false;
+    }
+    return true;
 }
 
 void read(Plan &plan) {
@@ -52,7 +66,7 @@ void read(Plan &plan) {
         set(plan, line, value);
     }
     fclose(file);
-    plan.active = plan.folder != nullptr;
+    plan.active = plan.folder != nullptr && our_rank(plan.ranks);
 }
 
 }  // namespace

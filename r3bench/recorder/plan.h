@@ -7,10 +7,6 @@
 
 namespace r3 {
 
-struct Substitute {
-    const char *path;  // of a description, see substitute.h
-};
-
 struct Plan {
     bool active;       // there is a plan; without one every call is passed through
     bool profile;      // time every launch
@@ -18,7 +14,8 @@ struct Plan {
     Vector<regex_t> kernels, excluded;
     Vector<long> launches;
     Vector<const char *> variables;  // names of device variables that packed images may have
-    Vector<Substitute> substitutes;
+    Vector<const char *> substitutes;  // descriptions, see substitutes.h
+    Vector<long> ranks;              // of a parallel run; empty for all
     long every, skip, most_per_kernel;
     bool distinct;
     uint64_t most_bytes;

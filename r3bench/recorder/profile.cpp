@@ -1,7 +1,11 @@
 #include "profile.h"
 
+#include "coverage.h"
 #include "driver.h"
+#include "interpose.h"
+#include "plan.h"
 #include "streams.h"
+#include "substitutes.h"
 #include "system.h"
 
 namespace r3 {
@@ -33,6 +37,10 @@ void collect(Timed &timed, bool wait) {
     timed.kernel = nullptr;
 }
 
+Result passed(Kernel &kernel, const Launch &launch) {
+    return kernel.substitute ? launch_substituted(kernel, launch) : launch.pass(launch);
+}
+
 // A free place with two events of the current context.
 Timed *place() {
     const Driver &real = driver();
@@ -51,11 +59,11 @@ Timed *place() {
 }  // namespace
 
 Result launch_timed(Kernel &kernel, const Launch &launch) {
-    if (any_capture()) return launch.pass(launch);
+    if (any_capture()) return passed(kernel, launch);
     Held held(ring_lock);
     Timed *timed = place();
-    if (!timed || driver().cuEventRecord(timed->begin, launch.stream)) return launch.pass(launch);
-    Result result = launch.pass(launch);
+    if (!timed || driver().cuEventRecord(timed->begin, launch.stream)) return passed(kernel, launch);
+    Result result = passed(kernel, launch);
     if (result == SUCCESS && !driver().cuEventRecord(timed->end, launch.stream)) timed->kernel = &kernel;
     return result;
 }
@@ -70,4 +78,30 @@ void profile_renew() {
     memset(static_cast<void *>(ring), 0, sizeof ring);
 }
 
+// The application waited, or is about to end: what it launched before has its times by now.
+static Result waited(Result result) {
+    if (!plan().active) return result;
+    coverage_waited();
+    if (plan().profile && !any_capture()) profile_collect();
+    return result;
+}
+
 }  // namespace r3
+
+using r3::Address;
+using r3::Handle;
+
+R3_ENTRY(cuCtxSynchronize, (), (), { return r3::waited(real_cuCtxSynchronize()); })
+
+R3_ENTRY(cuStreamSynchronize, (Handle stream), (stream), { return r3::waited(real_cuStreamSynchronize(stream)); })
+
+R3_ENTRY(cuStreamSynchronize_ptsz, (Handle stream), (stream),
+         { return r3::waited(real_cuStreamSynchronize_ptsz(stream)); })
+
+R3_ENTRY(cuEventSynchronize, (Handle event), (event), { return r3::waited(real_cuEventSynchronize(event)); })
+
+R3_ENTRY(cuMemcpyDtoH_v2, (void *to, Address from, size_t nbytes), (to, from, nbytes),
+         { return r3::waited(real_cuMemcpyDtoH_v2(to, from, nbytes)); })
+
+R3_ENTRY(cuMemcpyDtoH_v2_ptds, (void *to, Address from, size_t nbytes), (to, from, nbytes),
+         { return r3::waited(real_cuMemcpyDtoH_v2_ptds(to, from, nbytes)); })

@@ -103,6 +103,11 @@ R3_ENTRY(cuStreamDestroy_v2, (Handle stream), (stream), {
 
 // -- capture into graphs --
 
+R3_ENTRY(cuStreamBeginCapture, (Handle stream), (stream), { return r3::began(real_cuStreamBeginCapture(stream)); })
+
+R3_ENTRY(cuStreamBeginCapture_ptsz, (Handle stream), (stream),
+         { return r3::began(real_cuStreamBeginCapture_ptsz(stream)); })
+
 R3_ENTRY(cuStreamBeginCapture_v2, (Handle stream, int mode), (stream, mode),
          { return r3::began(real_cuStreamBeginCapture_v2(stream, mode)); })
 

@@ -269,7 +269,7 @@ Problem Unit::describe(double seconds) {
     if (kernel_.module) text.quoted(module_keep(*kernel_.module));
     else text.add("\"\"");
     text.add(", \"occurrence\": %ld, \"seconds\": %.6f, \"gpu_seconds\": %.9f, ", occurrence_, when_, seconds);
-    text.add("\"stream\": %llu, ", (unsigned long long)uintptr_t(launch_.stream));
+    text.add("\"pause_seconds\": %.6f, \"stream\": %llu, ", elapsed() - when_, (unsigned long long)uintptr_t(launch_.stream));
     put_dim(text, "grid", launch_.grid);
     put_dim(text, "block", launch_.block);
     put_dim(text, "cluster", launch_.cluster);

@@ -34,7 +34,7 @@ typedef struct Variable {
 
 static Kernel *kernels;
 static Variable *variables;
-static int device_module, device_context, streams_made, busy_polls, capturing;
+static int device_module, tuned_module, device_context, streams_made, busy_polls, capturing;
 static long launches;
 
 // -- what test programs call --
@@ -138,24 +138,27 @@ Result cuMemcpyDtoDAsync_v2(Address to, Address from, size_t nbytes, Handle stre
     return (void)stream, memmove(host(to), host(from), nbytes), SUCCESS;
 }
 
-// -- modules: any PTX text is one and the same module; our own kernel of pages is refused, as by an old driver --
+// -- modules: PTX texts are one module, those that say "tuned" another, whose names end so; our own kernel of pages is
+// refused, as by an old driver --
 
 Result cuModuleLoadData(Handle *module, const void *image) {
     const char *text = image;
     if (!strstr(text, ".version") || strstr(text, "r3_pages")) return INVALID_IMAGE;
-    return *module = &device_module, SUCCESS;
+    return *module = strstr(text, "tuned") ? &tuned_module : &device_module, SUCCESS;
 }
 Result cuModuleUnload(Handle module) { return module ? SUCCESS : INVALID; }
 Result cuModuleGetFunction(Handle *function, Handle module, const char *name) {
-    (void)module;
+    char full[80];
+    snprintf(full, sizeof full, "%s%s", name, module == &tuned_module ? "@tuned" : "");
     for (Kernel *kernel = kernels; kernel; kernel = kernel->next)
-        if (!strcmp(kernel->name, name)) return *function = kernel, SUCCESS;
+        if (!strcmp(kernel->name, full)) return *function = kernel, SUCCESS;
     return NOT_FOUND;
 }
 Result cuModuleGetGlobal_v2(Address *at, size_t *nbytes, Handle module, const char *name) {
-    (void)module;
+    char full[80];
+    snprintf(full, sizeof full, "%s%s", name, module == &tuned_module ? "@tuned" : "");
     for (Variable *variable = variables; variable; variable = variable->next)
-        if (!strcmp(variable->name, name))
+        if (!strcmp(variable->name, full))
             return *at = (Address)(uintptr_t)variable->bytes, *nbytes = variable->nbytes, SUCCESS;
     return NOT_FOUND;
 }

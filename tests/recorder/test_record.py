@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from r3bench import store
 from r3bench.cli import main
+from r3bench.record import application, conversion, dump
 from tests.recorder.conftest import Build
 
 WAYS = {
@@ -34,3 +38,117 @@ def test_launches_become_captures(way: str, program: Build, tmp_path: Path, capf
     assert np.array_equal(before, 2.0 * np.arange(1, 1001))
     assert np.array_equal(last.after["arg0"].view(np.float64), before + 2.5 * np.arange(1, 1001))
     assert set(last.after) == {"arg0"}
+
+
+@pytest.fixture
+def recorded(program: Build, tmp_path: Path) -> Callable[..., Recorded]:
+    """Runs a situation under a plan; what was left on disk."""
+
+    def go(situation: str, **chosen: Any) -> Recorded:
+        plan = application.Plan(folder=tmp_path / "dump", **chosen)
+        status, output = application.run([str(program("situations")), situation], plan, keep_output=True)
+        return Recorded(status, output.decode(), list(dump.launches(plan.folder)), dump.coverage(plan.folder))
+
+    return go
+
+
+@dataclass
+class Recorded:
+    status: int
+    output: str
+    launches: list[dump.Launched]
+    coverage: list[dict[str, Any]]
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        return {why: n for p in self.coverage for k in p["kernels"] for why, n in k["reasons"].items()}
+
+
+def test_a_busy_device_is_waited_for_no_longer_than_the_time_out(recorded: Callable[..., Recorded]) -> None:
+    found = recorded("hang", timeout_s=0.2)
+    assert (found.status, found.output, found.launches) == (0, "1\n", [])
+    assert found.reasons == {"the device was busy for longer than the time-out": 1}
+
+
+def test_a_killed_program_leaves_complete_launches_only(recorded: Callable[..., Recorded]) -> None:
+    found = recorded("killed")
+    assert found.status == -9
+    assert [launched.facts["occurrence"] for launched in found.launches] == [0]
+    assert conversion.unit(found.launches[0], 0, ()).unit.written == ("memory0",)
+
+
+def test_a_child_after_fork_records_into_a_folder_of_its_own(recorded: Callable[..., Recorded]) -> None:
+    found = recorded("forked")
+    assert found.output == "3\n"
+    assert len({launched.path.parent for launched in found.launches}) == 2
+    factors = sorted(np.frombuffer(bytes.fromhex(u.facts["arguments"])[16:24]).item() for u in found.launches)
+    assert factors == [1, 2, 3]
+
+
+def test_nothing_is_recorded_while_a_stream_is_captured(recorded: Callable[..., Recorded]) -> None:
+    found = recorded("captured")
+    assert found.output == "1\n"
+    assert [launched.facts["occurrence"] for launched in found.launches] == [0]
+
+
+def test_arguments_in_one_block(recorded: Callable[..., Recorded]) -> None:
+    (launched,) = recorded("packed").launches
+    assert np.frombuffer(bytes.fromhex(launched.facts["arguments"])[16:24]).item() == 1
+
+
+def test_pointers_in_buffers_and_variables(recorded: Callable[..., Recorded]) -> None:
+    first, second = recorded("nested").launches
+    unit, contents = conversion.unit(first, 0, ())
+    assert [variable.symbol for variable in unit.globals] == ["bias"]
+    assert contents.before["bias"].view(np.float64) == 0.5
+    assert contents.after["bias"].view(np.float64) == 1.5
+    inside = [(p.holder, p.offset, p.displacement) for p in unit.pointers if p.holder]
+    assert sorted(offset for _, offset, _ in inside) == [0, 8]
+    assert sorted(displacement for _, _, displacement in inside) == [0, 80]
+    assert len(unit.allocations) == 3
+    assert conversion.unit(second, 1, ()).contents.before["bias"].view(np.float64) == 1.5
+
+
+def test_threads_record_one_at_a_time(recorded: Callable[..., Recorded]) -> None:
+    found = recorded("threads", max_per_kernel=7)
+    assert len(found.launches) == 7
+    assert found.coverage[0]["kernels"][0]["launches"] == 200
+    for launched in found.launches:
+        assert len(conversion.unit(launched, 0, ()).unit.allocations) == 2
+
+
+def test_a_pool_costs_what_is_used_of_it(recorded: Callable[..., Recorded]) -> None:
+    (launched,) = recorded("pool").launches
+    assert launched.path.with_suffix(".bin").stat().st_size < 1 << 20
+    unit, contents = conversion.unit(launched, 0, ())
+    assert {a.whole_bytes for a in unit.allocations} == {256 << 20}
+    assert sum(a.nbytes for a in unit.allocations) < 8 << 20
+    (written,) = contents.after.values()
+    start = unit.pointers[0].displacement
+    assert written[start : start + 8].view(np.float64) == 3
+
+
+def test_choices(program: Build, tmp_path: Path) -> None:
+    app = [str(program("plain"))]
+
+    def occurrences(**chosen: Any) -> list[int]:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        assert application.run(app, application.Plan(folder=folder, **chosen), keep_output=True)[0] == 0
+        return [launched.facts["occurrence"] for launched in dump.launches(folder)]
+
+    assert occurrences() == [0, 1]
+    assert occurrences(skip=1, max_per_kernel=5) == [1, 2]
+    assert occurrences(every=2) == [0, 2]
+    assert occurrences(distinct=True, max_per_kernel=9) == [0, 1, 2]
+    assert occurrences(kernels=("scale",), excluded=("Pd",)) == []
+    assert occurrences(kernels=("^_Z5scale",), max_per_kernel=1) == [0]
+    assert occurrences(max_bytes=1) == []
+
+
+def test_other_ranks_pass_through(program: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "3")
+    for ranks, count in (((0,), 0), ((0, 3), 2), ((), 2)):
+        folder = tmp_path / str(count) / str(len(ranks))
+        plan = application.Plan(folder=folder, ranks=ranks)
+        assert application.run([str(program("plain"))], plan, keep_output=True) == (0, b"4.5\n")
+        assert len(list(dump.launches(folder))) == count

@@ -1,0 +1,114 @@
+"""``r3bench run --with reports/x -- ./app args``: the unmodified application with its tuned kernels in place."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from r3bench.errors import RecordError
+
+if TYPE_CHECKING:
+    from r3bench.ledger import KernelResult
+    from r3bench.model import Capture, Variant
+    from r3bench.record.trials import Contest
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "run an unmodified application with the tuned kernels of a report; 1 if its output changes"
+    parser = commands.add_parser("run", help=text, description=text)
+    parser.add_argument(
+        "--with", dest="report", type=Path, required=True, metavar="REPORT", help="reports/<application>"
+    )
+    parser.add_argument("--runs", type=int, default=3, metavar="N", help="runs of each kind, in turns (default: 3)")
+    parser.add_argument("--output", type=Path, action="append", default=[], help="a file it writes, to be compared too")
+    parser.add_argument("command", nargs="+", help="the application and its arguments, after --")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from r3bench.record.trials import contest
+
+    with tempfile.TemporaryDirectory(prefix="r3bench-run-") as place:
+        substitutes = _substitutes(arguments.report, Path(place))
+        found = contest(arguments.command, Path(place), substitutes, arguments.runs, arguments.output)
+    print(found.before[0].output.decode("utf-8", "replace"), end="")
+    print(summary(found))
+    return int(not found.same_output())
+
+
+def _substitutes(report: Path, folder: Path) -> list[Path]:
+    from r3bench.devices import open_device
+    from r3bench.record.substitution import prepare
+    from r3bench.toolchain import Compiler
+
+    device = open_device("cuda")
+    target = device.target
+    device.close()
+    with Compiler() as compiler:
+        return [p for c, variant in _promoted(report) for p in prepare(c, variant, target, compiler, folder)]
+
+
+def _promoted(report: Path) -> Iterator[tuple[Capture, Variant]]:
+    """Each improved kernel's capture and what was promoted for it."""
+    from r3bench import store
+    from r3bench.report.runs import gather
+
+    results = [r for kernels in gather(sorted(report.glob("ledger/*.jsonl")))[0].values() for r in kernels]
+    improved = [result for result in results if result.status == "improved"]
+    if not improved:
+        raise RecordError(f"{report} holds no improved kernel: name the folder of a report of pytest --r3-evolve")
+    for result in improved:
+        yield store.open_capture(result.capture), variant_of(result)
+
+
+def variant_of(result: KernelResult) -> Variant:
+    """The promoted source and configuration as a variant of the capture."""
+    from r3bench.ledger import decode
+    from r3bench.model import Configuration, LaunchRule, Variant
+
+    given = json.loads(result.configuration) if result.configuration else {}
+    launch = given.get("launch")
+    main = result.source
+    return Variant(
+        files=((main, result.after),) if result.after is not None else None,
+        configuration=decode(Configuration, given["configuration"]) if "configuration" in given else Configuration(),
+        launch=decode(LaunchRule, launch) if launch else None,
+    )
+
+
+def summary(found: Contest) -> str:
+    """Times before and after, whole and where the device works, by kernel; and what became of the output."""
+    from tabulate import tabulate
+
+    from r3bench.record.names import demangled
+
+    rows = [
+        _row(name, *found.medians(what))
+        for name, what in (("whole", "seconds"), ("first launch to last wait", "region_s"))
+    ]
+    own, tuned = ({k["kernel"]: k for k in t.kernels} for t in found.profiles)
+    for name, kernel in sorted(own.items(), key=lambda item: -item[1]["gpu_seconds"]):
+        if name in tuned and tuned[name]["substituted"]:
+            rows.append(_row(demangled(name), kernel["gpu_seconds"], tuned[name]["gpu_seconds"]))
+    lines = [str(tabulate(rows, headers=("", "own ms", "tuned ms", "speedup"), disable_numparse=True))]
+    lines.append(f"{found.substituted()} launches of a run used a tuned kernel")
+    for kernel in found.after[-1].kernels:
+        lines += [f"{demangled(kernel['kernel'])}: {n} launches not: {why}" for why, n in kernel["reasons"].items()]
+    lines.append(_outputs(found))
+    return "\n".join(lines)
+
+
+def _row(name: str, before: float, after: float) -> tuple[str, str, str, str]:
+    return name, f"{1e3 * before:.3f}", f"{1e3 * after:.3f}", f"{before / after:.3f}x" if after else "-"
+
+
+def _outputs(found: Contest) -> str:
+    if found.same_output():
+        return "the application's output is the same in every run"
+    if not found.repeatable():
+        return "the application's own output differs from run to run, so it cannot be compared"
+    return "the application's output CHANGES with the tuned kernels"

@@ -1,0 +1,149 @@
+// What applications get up to, one situation a run.
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "simple.h"
+
+enum { COUNT = 1000, BYTES = COUNT * 8 };
+
+static Handle function;
+static Address out, in;
+
+static void set_up(void) {
+    double values[COUNT];
+    find_driver();
+    function = scale_function();
+    cuMemAlloc_(&out, BYTES);
+    cuMemAlloc_(&in, BYTES);
+    for (int i = 0; i < COUNT; i++) values[i] = i + 1;
+    cuMemcpyHtoD_(in, values, BYTES);
+    memset(values, 0, BYTES);
+    cuMemcpyHtoD_(out, values, BYTES);
+}
+
+static void finish(void) {
+    double first;
+    cuMemcpyDtoH_(&first, out, 8);
+    printf("%g\n", first);
+}
+
+// The device stays busy: the recorder must give up and the program go on.
+static void hang(void) {
+    fakeBusy_(-1);
+    launch_scale(function, out, in, 1, COUNT, NULL);
+    fakeBusy_(0);
+}
+
+// Dies while the next launch is recorded: only what was complete by then is kept.
+static void killed(void) {
+    launch_scale(function, out, in, 1, COUNT, NULL);
+    fakeBusy_(-1);
+    if (fork() == 0) {
+        usleep(300000);
+        kill(getppid(), SIGKILL);
+        _exit(0);
+    }
+    launch_scale(function, out, in, 1, COUNT, NULL);
+}
+
+static void forked(void) {
+    launch_scale(function, out, in, 1, COUNT, NULL);
+    pid_t child = fork();
+    launch_scale(function, out, in, child ? 2 : 3, COUNT, NULL);
+    if (!child) exit(0);
+    waitpid(child, NULL, 0);
+}
+
+static void captured(void) {
+    Result (*begin)(Handle, int), (*end)(Handle, Handle *);
+    Handle graph;
+    FIND(begin, "cuStreamBeginCapture_v2", "cuStreamBeginCapture");
+    FIND(end, "cuStreamEndCapture", "cuStreamEndCapture");
+    begin(NULL, 0);
+    launch_scale(function, out, in, 100, COUNT, NULL);
+    end(NULL, &graph);
+    launch_scale(function, out, in, 1, COUNT, NULL);
+}
+
+static void packed(void) {
+    struct {
+        Address out, in;
+        double factor;
+        int count;
+    } arguments = {out, in, 1, COUNT};
+    size_t nbytes = sizeof arguments;
+    void *extra[] = {(void *)1, &arguments, (void *)2, &nbytes, NULL};
+    cuLaunchKernel_(function, 2, 1, 1, 64, 1, 1, 0, NULL, NULL, extra);
+}
+
+// rows[i][0] += bias, where rows is a table of pointers on the device and bias a variable of the module
+static double *bias, *tuned_bias;
+static void shift_by(double ***rows, int count, double amount) {
+    for (int i = 0; i < count; i++) (*rows)[i][0] += amount;
+}
+static void shift(void **parameters, const Dims *dims) {
+    (void)dims;
+    shift_by(parameters[0], *(int *)parameters[1], (*bias)++);
+}
+static void shift_tuned(void **parameters, const Dims *dims) {
+    (void)dims;
+    shift_by(parameters[0], *(int *)parameters[1], (*tuned_bias)++);
+}
+static Handle shift_function(void) {
+    const size_t sizes[] = {8, 4};
+    Handle module, found;
+    fakeKernel_("shift", shift, 2, sizes);
+    fakeKernel_("shift@tuned", shift_tuned, 2, sizes);
+    bias = fakeVariable_("bias", 8);
+    tuned_bias = fakeVariable_("bias@tuned", 8);
+    *bias = 0.5, *tuned_bias = 1000;
+    if (cuModuleLoadData_(&module, ".version 7.0\n.visible .global .align 8 .f64 bias = 0;\n")) exit(2);
+    if (cuModuleGetFunction_(&found, module, "shift")) exit(3);
+    return found;
+}
+static void nested(void) {
+    Handle shifting = shift_function();
+    Address table, rows[] = {out, in + 80};
+    int count = 2;
+    cuMemAlloc_(&table, sizeof rows);
+    cuMemcpyHtoD_(table, rows, sizeof rows);
+    void *parameters[] = {&table, &count};
+    for (int i = 0; i < 3; i++) cuLaunchKernel_(shifting, 1, 1, 1, 2, 1, 1, 0, NULL, parameters, NULL);
+}
+
+static void *thread(void *argument) {
+    Address mine_out, mine_in;
+    (void)argument;
+    cuMemAlloc_(&mine_out, BYTES);
+    cuMemAlloc_(&mine_in, BYTES);
+    for (int i = 0; i < 50; i++) launch_scale(function, mine_out, mine_in, 1, COUNT, NULL);
+    return NULL;
+}
+static void threads(void) {
+    pthread_t made[4];
+    for (int i = 0; i < 4; i++) pthread_create(&made[i], NULL, thread, NULL);
+    for (int i = 0; i < 4; i++) pthread_join(made[i], NULL);
+}
+
+// A few kilobytes of a large pool.
+static void pool(void) {
+    Address all;
+    double one = 1;
+    cuMemAlloc_(&all, 256 << 20);
+    cuMemcpyHtoD_(all + (200 << 20), &one, 8);
+    launch_scale(function, all + (100 << 20), all + (200 << 20), 3, COUNT, NULL);
+}
+
+int main(int count, char **given) {
+    const struct {
+        const char *name;
+        void (*run)(void);
+    } situations[] = {{"hang", hang},       {"killed", killed}, {"forked", forked},   {"captured", captured},
+                      {"packed", packed},   {"nested", nested}, {"threads", threads}, {"pool", pool}};
+    set_up();
+    for (size_t i = 0; count > 1 && i < sizeof situations / sizeof *situations; i++)
+        if (!strcmp(situations[i].name, given[1])) situations[i].run();
+    finish();
+    return 0;
+}

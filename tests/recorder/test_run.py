@@ -1,0 +1,84 @@
+"""Tuned kernels in an unmodified program, against a driver of ours that has no GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from r3bench.record import trials
+from r3bench.record.application import Plan
+from tests.recorder.conftest import Build
+
+TUNED = "// tuned\n.version 7.0\n.visible .global .align 8 .f64 bias = 0;\n"
+Substituted = Callable[..., trials.Trial]
+
+
+@pytest.fixture
+def substituted(program: Build, tmp_path: Path) -> Substituted:
+    """Runs a situation with a substitute of these conditions."""
+
+    def go(situation: str, *conditions: str, image: str = TUNED) -> trials.Trial:
+        (tmp_path / "tuned.ptx").write_text(image)
+        place = tmp_path / "substitute"
+        place.write_text("\n".join([f"image {tmp_path / 'tuned.ptx'}", *conditions, ""]))
+        plan = Plan(folder=tmp_path / "run", max_per_kernel=0, substitutes=(place,))
+        return trials.trial([str(program("situations")), situation], plan)
+
+    return go
+
+
+def substitutions(trial: trials.Trial) -> tuple[int, int]:
+    return sum(k["substituted"] for k in trial.kernels), sum(k["launches"] for k in trial.kernels)
+
+
+def reasons(trial: trials.Trial) -> list[str]:
+    return [why for kernel in trial.kernels for why in kernel["reasons"]]
+
+
+def test_a_tuned_kernel_runs_and_shares_the_variables(substituted: Substituted) -> None:
+    trial = substituted("nested", "kernel shift")
+    assert substitutions(trial) == (3, 3)
+    assert trial.output == b"4.5\n"  # 0.5 + 1.5 + 2.5: the application's own variable, carried in and out
+
+
+@pytest.mark.parametrize(
+    ("condition", "why"),
+    [
+        ("block 64 1 1", "launched with another block than it is made for"),
+        ("grid 2 1 1", "launched with another grid than it is made for"),
+        ("argument 8 03000000", "other arguments than it is made for"),
+        ("distinct 8", "pointers lead into one allocation"),
+    ],
+)
+def test_where_a_condition_fails_the_original_runs(substituted: Substituted, condition: str, why: str) -> None:
+    trial = substituted("nested", "kernel shift", condition)
+    assert (trial.status, trial.output, substitutions(trial)) == (0, b"4.5\n", (0, 3))
+    assert reasons(trial) == [why]
+
+
+@pytest.mark.parametrize(
+    "condition", ["block 2 1 1", "grid 1 1 1", "argument 8 02000000", "aligned 0 16", "distinct 0"]
+)
+def test_where_conditions_hold_the_tuned_one_runs(substituted: Substituted, condition: str) -> None:
+    assert substitutions(substituted("nested", "kernel shift", condition)) == (3, 3)
+
+
+def test_an_image_that_does_not_load_leaves_the_application_alone(substituted: Substituted) -> None:
+    trial = substituted("nested", "kernel shift", image="no image")
+    assert (trial.status, trial.output, substitutions(trial)) == (0, b"4.5\n", (0, 3))
+    assert reasons(trial) == ["its substitute could not be loaded"]
+
+
+def test_interleaved_runs_and_their_output(program: Build, tmp_path: Path) -> None:
+    (tmp_path / "tuned.ptx").write_text(TUNED)
+    place = tmp_path / "substitute"
+    place.write_text(f"kernel shift\nimage {tmp_path / 'tuned.ptx'}\n")
+    found = trials.contest([str(program("situations")), "nested"], tmp_path / "runs", [place], 2)
+    assert found.same_output()
+    assert found.repeatable()
+    assert (len(found.before), len(found.after), found.substituted()) == (2, 2, 3)
+    assert min(*found.medians("seconds"), *found.medians("region_s")) > 0
+    own, tuned = ([k for k in profile.kernels if k["kernel"] == "shift"] for profile in found.profiles)
+    assert (own[0]["timed"], own[0]["substituted"], tuned[0]["substituted"]) == (3, 0, 3)
