@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from math import prod
 from typing import Any, Literal
@@ -51,13 +51,19 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchConfig:
-    """One launch: blocks in the grid, threads in the block, dynamic shared memory in bytes."""
+    """One launch: blocks in the grid, threads in the block, dynamic shared memory in bytes.
+
+    ``stack_bytes`` (of a thread) and ``carveout`` (the percentage of a multiprocessor's fast memory that is to be
+    shared memory) are what the application asked for, None where it left them as they are.
+    """
 
     grid: Dim3
     block: Dim3
     shared_bytes: int = 0
     cooperative: bool = False
     cluster: Dim3 | None = None
+    stack_bytes: int | None = None
+    carveout: int | None = None
 
     @property
     def threads_per_block(self) -> int:
@@ -246,13 +252,7 @@ class LaunchRule:
         threads = (g * b for g, b in zip(recorded.grid, recorded.block, strict=True))
         covered = (b * n for b, n in zip(self.block, self.per_thread, strict=True))
         grid = tuple(-(-n // c) for n, c in zip(threads, covered, strict=True))
-        return LaunchConfig(
-            grid=(grid[0], grid[1], grid[2]),
-            block=self.block,
-            shared_bytes=recorded.shared_bytes,
-            cooperative=recorded.cooperative,
-            cluster=recorded.cluster,
-        )
+        return replace(recorded, grid=(grid[0], grid[1], grid[2]), block=self.block)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,8 @@ CUT_BELOW_SHARE = 0.25
 # Used pages no further apart than this stay in one piece; as much is kept on both sides.
 JOINED_PAGES = 256
 _CHUNK_WORDS = 1 << 22
+# A thread's stack where an application asks for nothing else.
+_STACK_BYTES = 1024
 
 ImageFormat = Literal["cubin", "fatbin", "ptx", "hsaco"]
 
@@ -199,12 +201,15 @@ def _leading_words(data: Bytes, ordered: Sequence[Allocation], step: int) -> Ite
 
 def _launch_config(facts: dict[str, Any]) -> LaunchConfig:
     x, y, z = facts["cluster"]
+    stack_bytes, carveout = facts.get("stack_bytes", _STACK_BYTES), facts.get("shared_carveout", -1)
     return LaunchConfig(
         grid=tuple(facts["grid"]),
         block=tuple(facts["block"]),
         shared_bytes=facts["shared_bytes"],
         cooperative=facts["cooperative"],
         cluster=(x, y, z) if x else None,
+        stack_bytes=stack_bytes if stack_bytes > _STACK_BYTES else None,
+        carveout=carveout if carveout >= 0 else None,
     )
 
 

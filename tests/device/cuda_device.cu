@@ -62,6 +62,17 @@ extern "C" __global__ void many_registers(double *x) {
   for (int i = 0; i < 48; i++) x[i] = a[i];
 }
 
+__device__ __noinline__ double sum_of(const double *x, int n) {
+  volatile double held[32];
+  held[n % 32] = x[n % 4];
+  return n == 0 ? held[0] : held[n % 32] + sum_of(x, n - 1);
+}
+
+extern "C" __global__ void recursive(double *x, int depth) {
+  double sum = sum_of(x, depth);
+  if (threadIdx.x == 0) x[3] = sum;
+}
+
 extern "C" __global__ void follow(List *list) {
   for (int i = threadIdx.x; i < list->length; i += blockDim.x) list->data[i] *= 3.0;
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from run_kernel import Runner
 
-from r3bench.devices import Device, open_device
+from r3bench.devices import Device, Memory, open_device
 from r3bench.errors import DeviceFault, LaunchError
 from r3bench.model import Binary, Configuration, LaunchConfig, Status
 from r3bench.remix import BuildRequest, UnitFacts
@@ -139,6 +140,76 @@ def test_code_that_is_no_code_is_refused(device: Device, build: Build) -> None:
         device.load(broken)
     with pytest.raises(LaunchError, match="refused"):
         device.load(Binary(target=made.target, symbol="missing", image=made.image, format=made.format))
+
+
+def test_what_the_drivers_compiler_says_is_told(device: Device) -> None:
+    text = b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() { nonsense; }\n"
+    with pytest.raises(LaunchError, match="nonsense"):
+        device.load(Binary(target=device.target, symbol="k", image=text, format="ptx"))
+
+
+def test_a_deep_stack_needs_the_recorded_limit(device: Device, build: Build) -> None:
+    one, kernel = case({"x": np.ones(4)}, ["x", np.int32(400)], block=(1, 1, 1)), build("recursive")
+    with pytest.raises(DeviceFault):
+        run(device, kernel, one)
+    memory = device.allocate(one.unit, one.before)
+    device.launch(device.load(kernel), memory, replace(one.unit.launch, stack_bytes=400 * 512))
+    same(device.download(memory), one.expect(x=np.array([1, 1, 1, 401.0])))
+
+
+def test_a_carveout_is_taken_as_recorded(device: Device, build: Build) -> None:
+    one = lone()
+    memory = device.allocate(one.unit, one.before)
+    device.launch(device.load(build("doubled")), memory, replace(one.unit.launch, carveout=100))
+    same(device.download(memory), one.expect(x=np.array([2.0, 1, 1, 1])))
+    with pytest.raises(LaunchError, match="refused"):
+        device.launch(device.load(build("doubled")), memory, replace(one.unit.launch, carveout=1000))
+
+
+def test_units_take_turns_where_they_were_recorded(device: Device, build: Build) -> None:
+    """Both at the same addresses: what is in the memory of one outlasts the other's being there."""
+    first, second = lone(), case({"x": np.full(1 << 20, 3.0)}, ["x"], block=(1, 1, 1))
+    kernel = device.load(build("doubled"))
+    memories = [device.allocate(each.unit, each.before) for each in (first, second)]
+    for memory, each in zip(memories, (first, second), strict=True):
+        device.launch(kernel, memory, each.unit.launch)
+    same(device.download(memories[0]), first.expect(x=np.array([2.0, 1, 1, 1])))
+    assert device.download(memories[1])["x"].view(np.float64)[:2].tolist() == [6.0, 3.0]
+    relocated = int(device.conditions()["relocated_copies"].split()[0])
+    memories.append(device.allocate(first.unit, first.before))
+    assert int(device.conditions()["relocated_copies"].split()[0]) == relocated + 1
+    device.restore(memories[0])
+    same(device.download(memories[0]), first.before)
+    for memory in memories:
+        device.release(memory)
+
+
+def test_many_copies_each_keep_their_own(device: Device, build: Build) -> None:
+    one, kernel = lone(), device.load(build("doubled"))
+    memories = [device.allocate(one.unit, one.before) for _ in range(70)]
+    device.window(kernel, memories, one.unit.launch)
+    for memory in memories[::7]:
+        device.release(memory)
+    more = [device.allocate(one.unit, one.before) for _ in range(20)]
+    device.window(kernel, more, one.unit.launch)
+    for memory in (*more, *(each for number, each in enumerate(memories) if number % 7)):
+        same(device.download(memory), one.expect(x=np.array([2.0, 1, 1, 1])))
+        device.release(memory)
+
+
+def test_a_launch_alone_takes_as_long_as_one_among_others(device: Device, build: Build) -> None:
+    one = case({"x": np.ones(1)}, ["x", np.int32(20 << 10)], block=(32, 1, 1), shared_bytes=160 << 10)
+    kernel = device.load(build("shared_sum"))
+    memories = [device.allocate(one.unit, one.before) for _ in range(8)]
+
+    def shortest(memories: list[Memory]) -> float:
+        return min(device.window(kernel, memories, one.unit.launch) for _ in range(9)) / len(memories)
+
+    assert shortest(memories[:1]) == pytest.approx(shortest(memories), rel=0.05)
+    device.evict()
+    assert device.window(kernel, memories[:1], one.unit.launch) > 0
+    for memory in memories:
+        device.release(memory)
 
 
 def test_much_dynamic_shared_memory(device: Device, build: Build) -> None:

@@ -7,6 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from itertools import count
 from typing import Any
 
@@ -103,7 +104,7 @@ class CudaDevice:
     def allocate(self, unit: ReplayUnit, before: Mapping[str, Bytes]) -> CudaMemory:
         """See :class:`~r3bench.devices.Device`. Read-only arrays are kept by reference, others are copied.
 
-        The first copy of a unit lies where it was recorded, as long as nothing else does; others are relocated.
+        The first copy of a unit lies where it was recorded, if these addresses can be had; others are relocated.
         """
         needed, most = sum(buffer.nbytes for buffer in buffers(unit)), int(self.hello["memory_bytes"])
         if 2 * needed > most:  # its recorded contents are there, too
@@ -288,7 +289,7 @@ class CudaDevice:
             "memories": [memory.number for memory in memories],
             "restore": self._stale(memories),
             "evict": self._evict,
-            "launch": (launch.grid, launch.block, launch.shared_bytes, launch.cooperative, launch.cluster),
+            "launch": [getattr(launch, field.name) for field in fields(launch)],
             "window": window,
             "written": memories[0].unit.written,
         }
@@ -340,9 +341,15 @@ class CudaDevice:
         if memory.number in worker.copies:
             return
         self._provide_contents(worker, memory.recorded.before)
-        answer = self._ask(worker, {"op": "make", **memory.description()}, f"unit {memory.unit.index}")
+        description = {**memory.description(), "as_recorded": self._first(worker, memory)}
+        answer = self._ask(worker, {"op": "make", **description}, f"unit {memory.unit.index}")
         memory.placed(answer["addresses"], bool(answer["recorded"]))
         worker.copies.add(memory.number)
+
+    def _first(self, worker: Worker, memory: CudaMemory) -> bool:
+        """Whether no other copy of this unit lies where it was recorded; copies of others take turns there."""
+        there = (held for held in self._memories if held.as_recorded and held.number in worker.copies)
+        return not any(held.unit is memory.unit or held.unit == memory.unit for held in there)
 
     def _provide_contents(self, worker: Worker, contents: Contents) -> None:
         if contents.number in worker.contents:

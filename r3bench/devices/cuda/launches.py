@@ -22,7 +22,10 @@ _GRAPHS = 16
 _FLOOR_LAUNCHES, _FLOOR_TRIES = 500, 9
 _MAX_DYNAMIC = "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"
 _NON_PORTABLE = "CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED"
+_CARVEOUT = "CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT"
+_STACK = cuda.CUlimit.CU_LIMIT_STACK_SIZE
 _PORTABLE_CLUSTER = 8
+_LOG_BYTES = 8192
 _PTX_VARIABLE = re.compile(rb"^\s*(?:\.(?:visible|weak|extern|common)\s+)*\.global\b", re.MULTILINE)
 
 
@@ -74,18 +77,20 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A launch as the device sends it."""
+    """A launch as the device sends it: the fields of a LaunchConfig."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int
     cooperative: bool
     cluster: tuple[int, int, int] | None
+    stack_bytes: int | None
+    carveout: int | None
 
     @classmethod
     def of(cls, sent: Sequence[Any]) -> Shape:
-        grid, block, shared_bytes, cooperative, cluster = sent
-        return cls(tuple(grid), tuple(block), shared_bytes, cooperative, tuple(cluster) if cluster else None)
+        fields: list[Any] = [tuple(each) if isinstance(each, list) else each for each in sent]
+        return cls(*fields)
 
 
 class Launches:
@@ -106,7 +111,7 @@ class Launches:
 
     def load(self, identity: int, image: bytes, symbol: str) -> dict[str, int]:
         """What the driver says of the kernel: registers, spills, shared memory."""
-        module = call(cuda.cuModuleLoadData, image)
+        module = _loaded(image)
         try:
             function = call(cuda.cuModuleGetFunction, module, symbol.encode())
             loaded = Loaded(image, symbol, module, function, tuple(_parameters(function)))
@@ -246,6 +251,10 @@ class Launches:
             kernel.allowed_shared_bytes = shape.shared_bytes
         if shape.cluster and shape.cluster[0] * shape.cluster[1] * shape.cluster[2] > _PORTABLE_CLUSTER:
             _allow(kernel, _NON_PORTABLE, 1)
+        if shape.carveout is not None:
+            _allow(kernel, _CARVEOUT, shape.carveout)
+        if shape.stack_bytes and shape.stack_bytes > call(cuda.cuCtxGetLimit, _STACK):
+            call(cuda.cuCtxSetLimit, _STACK, shape.stack_bytes)
         return kernel
 
     def _launch(self, kernel: Loaded, copy: Copy, shape: Shape) -> None:
@@ -289,6 +298,17 @@ class Launches:
             address, nbytes = found
             to, source = (address, copy.addresses[symbol]) if inward else (copy.addresses[symbol], address)
             call(cuda.cuMemcpyDtoDAsync, to, source, nbytes, self._stream)
+
+
+def _loaded(image: bytes) -> Any:
+    """The module of an image; what the driver's compiler says against it is in the error."""
+    log = bytearray(_LOG_BYTES)
+    kinds = (cuda.CUjit_option.CU_JIT_ERROR_LOG_BUFFER, cuda.CUjit_option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
+    try:
+        return call(cuda.cuModuleLoadDataEx, image, len(kinds), list(kinds), [log, len(log)])
+    except CudaError as error:
+        said = " ".join(log.partition(b"\0")[0].decode("utf-8", "replace").split())
+        raise CudaError(error.code, error.name, f"{error.call}: {said}" if said else error.call) from None
 
 
 def _parameters(function: Any) -> Iterator[tuple[int, int]]:

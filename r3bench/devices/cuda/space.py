@@ -153,11 +153,13 @@ class Space:
 
     def open(self, places: Iterable[Place]) -> None:
         """Give access to these places too."""
-        for place in set(places) - self._open:
+        wanted = set(places)
+        for place in wanted - self._open:
             if not place.mapped:
                 self._bring(place)
             self._set(place, True)
             self._open.add(place)
+        assert wanted <= self._open, "memory at the same addresses cannot be used at once"
 
     def only(self, places: Iterable[Place]) -> None:
         """Give access to these places, and take it from all others, once nothing runs that may still use them."""

@@ -157,10 +157,10 @@ class Units:
     # -- copies --
 
     def make(self, identity: int, description: dict[str, Any]) -> Copy:
-        """Place a copy of a unit: the first where it was recorded, if that can be had, others anywhere."""
+        """Place a copy of a unit: where it was recorded, if that is asked for and can be had, or anywhere."""
         buffers = list(starmap(Buffer, description["buffers"]))
         contents = self.contents[description["contents"]]
-        own, shares, addresses = self._place(buffers, contents)
+        own, shares, addresses = self._place(buffers, contents, description["as_recorded"])
         arguments = bytearray.fromhex(description["arguments"])
         words = []
         for holder, offset, target, displacement in description["pointers"]:
@@ -188,10 +188,11 @@ class Units:
         self.copies[identity] = copy
         return copy
 
-    def _place(self, buffers: Sequence[Buffer], contents: Contents) -> tuple[list[Place], list[Share], dict[str, int]]:
+    def _place(
+        self, buffers: Sequence[Buffer], contents: Contents, as_recorded: bool
+    ) -> tuple[list[Place], list[Share], dict[str, int]]:
         fixed = [b for b in buffers if b.address is not None]
-        first = not any(copy.recorded and copy.contents is contents for copy in self.copies.values())
-        own = self._where_recorded(fixed) if first else []
+        own = self._where_recorded(fixed) if as_recorded else []
         if not own:
             share, addresses = self._relocate(buffers, contents)
             return [], [share], addresses
