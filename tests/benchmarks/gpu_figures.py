@@ -5,9 +5,11 @@
 - *evaluation*: a known source under a configuration not seen before, from request to verdict, and loading alone: at
   most 40 ms and 1 ms for a small kernel.
 - *recovery*: from a kernel that fails in each way to the verdict on the next: at most 2 s.
+- *classes*: how many units may be copied elsewhere, and how many may be launched on what they left behind.
 - *reproducible*: a median of windows in this process's device against another's, for kernels above 10 us: 1 %.
-- *A/A*: two binaries of the same work in a contest with a gate of 1 %, for kernels above 10 us: SAME each time; the
-  apparent speedups are the noise floor.
+- *apart*: launches timed one by one, on restored memory with caches flushed, against those on copies.
+- *A/A*: the binary of a source and another of the same work, with padding in its kernel, in a contest with a gate of
+  1 %, for kernels above 10 us: SAME each time; the apparent speedups are the noise floor.
 
     python -m tests.benchmarks.gpu_figures [contests of A/A, default 100] [cells along x and z of the large units]
 """
@@ -33,12 +35,14 @@ from r3bench.devices import open_device
 from r3bench.devices.cuda.device import CudaDevice
 from r3bench.measure import GPU, Arm, Terms, contest, fit, window
 from r3bench.model import Allocation, Capture, Configuration, LaunchConfig, Pointer, ReplayUnit, Status, Variant
+from r3bench.record.images import Maker, find_nvrtc
 from r3bench.replay import Placement, build, read_material
 from r3bench.server import ReplayServer
 from r3bench.stats import Budget, Decision
 from r3bench.toolchain import Compiler
 
 LONG_NS = 10_000.0
+SOURCE = Variant(configuration=Configuration())  # recorded, through our pipeline
 
 
 def cuda() -> CudaDevice:
@@ -65,11 +69,11 @@ def milliseconds(action: Callable[[], object], times: int = 15) -> float:
 
 
 @contextmanager
-def large_units(nx: int, nz: int) -> Iterator[list[Capture]]:
-    """miniweather's heavy kernels on a fine grid, with nvcc's image."""
+def large_units(nx: int, nz: int, maker: Maker) -> Iterator[list[Capture]]:
+    """miniweather's heavy kernels on a fine grid, with the image of one of NVIDIA's compilers."""
     kept = dict.fromkeys(("tendencies_x", "tendencies_z", "update"), ((0, 1),)) | {"diagnostics": ((0, 0),)}
     with tempfile.TemporaryDirectory() as folder:
-        with open_session("cuda", "tests.benchmarks.gpu_figures", "nvcc") as session:
+        with open_session("cuda", "tests.benchmarks.gpu_figures", maker) as session:
             run = Run(weather="thermal", nx=nx, nz=nz, kept=kept)
             record(session, run, Path(folder))
         for name, text in tolerances([run]).items():
@@ -99,13 +103,16 @@ def large_buffer(mebibytes: int) -> tuple[ReplayUnit, dict[str, np.ndarray]]:
 
 def units(server: ReplayServer, found: list[Capture], what: str) -> None:
     pending = [
-        (capture, unit.index, server.submit(capture, Variant(configuration=Configuration()), unit.index, "none"))
+        (capture, unit.index, server.submit(capture, variant, unit.index, "none"))
         for capture in found
         for unit in capture.units
+        for variant in (Variant(), SOURCE)
     ]
     outcomes = [(capture, index, future.result(120)) for capture, index, future in pending]
     failed = [(c.name, i, o.verdict.detail) for c, i, o in outcomes if o.verdict.status is not Status.MATCH]
-    print(f"units          {len(outcomes) - len(failed)} of {len(outcomes)} match ({what})", *failed, sep="\n  ")
+    print(
+        f"units          {len(outcomes) - len(failed)} of {len(outcomes)} replays match ({what})", *failed, sep="\n  "
+    )
 
 
 def bandwidth(device: CudaDevice, mebibytes: int) -> None:
@@ -125,7 +132,7 @@ def bandwidth(device: CudaDevice, mebibytes: int) -> None:
 
 
 def evaluation(server: ReplayServer, capture: Capture) -> None:
-    server.submit(capture, Variant(configuration=Configuration()), 0, "none").result(60)
+    server.submit(capture, SOURCE, 0, "none").result(60)
     tried = [Configuration(after=(name,)) for name in ("sinking", "sccp", "reassociate", "lcssa", "jump_threading")]
     tried += [Configuration(max_registers=cap) for cap in (40, 48, 56, 64, 96, 128)]
     tried += [Configuration(pipeline="O1"), Configuration(pipeline="O2"), Configuration(bound_threads="max")]
@@ -160,20 +167,50 @@ def recovery(server: ReplayServer, capture: Capture) -> None:
         bad = Variant(files=(("kernels.cu", text[:start] + text[start:].replace(place, code)),))
         failed = server.submit(capture, bad, 0, "none").result(60).verdict.status.value
         begin = perf_counter()
-        after = server.submit(capture, Variant(configuration=Configuration()), 0, "none").result(60)
+        after = server.submit(capture, SOURCE, 0, "none").result(60)
         took = perf_counter() - begin
         print(f"recovery       {name}: {failed}, the next {after.verdict.status.value} in {took:.2f} s")
 
 
-def placed(device: CudaDevice, compiler: Compiler, capture: Capture) -> tuple[Placement, Arm]:
-    """A unit on a device, and the recorded kernel as an arm that matches there."""
-    material = read_material(capture, 0)
-    placement = Placement(device, material)
-    kernel = device.load(build(material, Variant(), device.target, compiler).result().binary)
-    arm = Arm(kernel, material.unit.launch, "baseline")
+def placed(device: CudaDevice, compiler: Compiler, capture: Capture, unit: int = 0) -> tuple[Placement, Arm]:
+    """A unit on a device, classed, and the recorded kernel as an arm that matches there."""
+    placement = Placement(device, read_material(capture, unit))
+    arm = made(placement, compiler, Variant())
+    placement.classify(arm, 10.0)
+    return placement, arm
+
+
+def made(placement: Placement, compiler: Compiler, variant: Variant, *, padded: bool = False) -> Arm:
+    device, material = placement.device, placement.material
+    built = build(material, variant, device.target, compiler, padded=padded).result()
+    arm = Arm(device.load(built.binary), material.unit.launch, "baseline")
     verdict = placement.verify(arm, 10.0)
     assert verdict.status is Status.MATCH, verdict.detail
-    return placement, arm
+    return arm
+
+
+def classes(device: CudaDevice, compiler: Compiler, found: list[Capture]) -> None:
+    kinds: Counter[str] = Counter()
+    for capture in found:
+        for unit in capture.units:
+            placement, _ = placed(device, compiler, capture, unit.index)
+            kinds["relocatable"] += placement.ring.relocatable
+            kinds["idempotent"] += placement.ring.idempotent
+            kinds["units"] += 1
+            placement.release()
+    print(f"classes        {kinds['relocatable']} relocatable and {kinds['idempotent']} idempotent of {kinds['units']}")
+
+
+def apart(device: CudaDevice, compiler: Compiler, found: list[Capture]) -> None:
+    for capture in found:
+        placement, arm = placed(device, compiler, capture)
+        times = []
+        for alone in (False, True):
+            placement.ring.relocatable = not alone
+            launches = fit([arm], placement.ring, GPU)
+            times.append(statistics.median(window(arm, placement.ring, launches, 10.0) for _ in range(21)) / 1e3)
+        print(f"apart          {capture.name}: {times[1]:.2f} us, on copies {times[0]:.2f} us")
+        placement.release()
 
 
 def reproducible(compiler: Compiler, found: list[Capture]) -> None:
@@ -199,15 +236,19 @@ def same_work(device: CudaDevice, compiler: Compiler, found: list[Capture], cont
     decisions: Counter[Decision] = Counter()
     apparent = []
     for capture in found:
-        placement, arm = placed(device, compiler, capture)
-        binary = arm.kernel.binary
-        other = Arm(device.load(replace(binary, image=binary.image + bytes(16))), arm.launch)
+        placement, _ = placed(device, compiler, capture)
+        arm, other = (made(placement, compiler, SOURCE, padded=padded) for padded in (False, True))
+        assert arm.kernel.binary.sha256 != other.kernel.binary.sha256
+        speedups = []
         for seed in range(max(1, contests // len(found))):
             result = contest(arm, other, placement.ring, placement.check, terms, seed)
             if result.baseline_ns is not None and result.baseline_ns < LONG_NS:
                 break
             decisions[result.decision] += 1
-            apparent.append(result.speedup or 1.0)
+            speedups.append(result.speedup or 1.0)
+        if speedups:
+            print(f"A/A            {capture.name}: apparent speedups {min(speedups):.4f} to {max(speedups):.4f}")
+        apparent += speedups
         placement.release()
     counted = ", ".join(f"{count} {decision.value}" for decision, count in decisions.items())
     spread = f"apparent speedups {min(apparent):.4f} to {max(apparent):.4f}" if apparent else "no kernel above 10 us"
@@ -227,11 +268,16 @@ def main() -> None:
     with closing(cuda()) as device:
         for mebibytes in (64, 256, 1024):
             bandwidth(device, mebibytes)
-    with large_units(nx, nz) as found, Compiler() as compiler:
+    if find_nvrtc():
+        with large_units(nx // 4, nz // 4, "nvrtc") as found, ReplayServer("cuda", timeout_s=5.0) as server:
+            units(server, found, f"recorded here with NVRTC's image, {nx // 4} x {nz // 4} cells")
+    with large_units(nx, nz, "nvcc") as found, Compiler() as compiler:
         with ReplayServer("cuda", timeout_s=5.0) as server:
             units(server, found, f"recorded here with nvcc's image, {nx} x {nz} cells")
         reproducible(compiler, found)
         with closing(cuda()) as device:
+            classes(device, compiler, small)
+            apart(device, compiler, found)
             same_work(device, compiler, found, contests)
 
 
