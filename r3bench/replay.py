@@ -132,6 +132,7 @@ class Placement:
         self.ring = Ring(device, material.unit, material.before)
         self.classed = device.target.device == "cpu"  # where every unit is measured in one way
         self._build = original
+        self._kernel: Kernel | None = None
         self.original = Original(material.tolerances, (material.before, material.before))
         self._probes: list[Memory] = []
 
@@ -155,10 +156,11 @@ class Placement:
         """Judge a memory on which a kernel was launched once."""
         return self.device.compare(memory, self.material.expected, self.original.tolerances)
 
-    def classify(self, original: Arm, timeout_s: float) -> None:
-        """Class the unit, once, with the original kernel, which has matched here."""
+    def classify(self, arm: Arm, timeout_s: float) -> None:
+        """Class the unit, once, with the recorded kernel; with this arm, which matches, where that does not do here."""
         if not self.classed:
-            classify(original, self.ring, self.check, procedure_for(self.device.target, timeout_s=timeout_s))
+            first = replace(arm, kernel=self._kernel, launch=self.material.unit.launch) if self._kernel else arm
+            classify(first, self.ring, self.check, procedure_for(self.device.target, timeout_s=timeout_s))
             self.classed = True
 
     def verify(self, arm: Arm, timeout_s: float) -> Verdict:
@@ -196,7 +198,7 @@ class Placement:
         found = observe(self.device, kernel, held.unit, held.before, held.expected, held.tolerances, timeout_s)
         if found is not None:
             self._probes = [self.device.allocate(held.unit, before) for before in found.probes]
-            self.original = found
+            self.original, self._kernel = found, kernel
 
 
 def refuse_hidden_state(built: Built, unit: ReplayUnit) -> None:
@@ -267,23 +269,12 @@ class Trial:
             launch = remix.launch_for(self.placement.material.unit, self.variant)
             device.launch(kernel, memory, launch, timeout_s=timeout_s, order=order)
 
-    def classify(self, compiler: Builder | None, timeout_s: float) -> None:
-        """Class the unit with the recorded kernel; with this one, which matches, where that cannot be had."""
-        original = self
-        if compiler and not self.placement.classed:
-            recorded = Trial(self.placement, Variant())
-            recorded.verify(
-                build(self.placement.material, Variant(), self.placement.device.target, compiler), timeout_s
-            )
-            original = recorded if recorded.matches else self
-        assert original.arm is not None
-        self.placement.classify(original.arm, timeout_s)
-
     def rank(self, procedure: Procedure) -> None:
         """Time the verified arm for a ranking; a candidate that fails meanwhile loses its match."""
         arm = self.arm
         assert arm is not None
         begin = perf_counter()
+        self.placement.classify(arm, procedure.timeout_s)
         found = attempt(lambda: rank(arm, self.placement.ring, self.placement.check, procedure))
         if isinstance(found, Failure):
             self.verdict = found.verdict
@@ -374,7 +365,6 @@ def evaluate(
     if compiler and trial.verdict.status is Status.FAULT and placement.device.target.device == "cpu":
         trial.explain(build(placement.material, variant, placement.device.target, compiler, checked=True), timeout_s)
     if trial.matches and timing == "rank":
-        trial.classify(compiler, timeout_s)
         with lock():
             trial.rank(procedure_for(placement.device.target, ranking=True, timeout_s=timeout_s))
     return trial.outcome()
