@@ -1,4 +1,4 @@
-"""PTX to machine code with NVIDIA's nvJitLink, the library that has ptxas in it: for where ptxas itself is not."""
+"""PTX to machine code with NVIDIA's nvJitLink, the library that has ptxas in it."""
 
 from __future__ import annotations
 
