@@ -15,7 +15,7 @@ left behind: it is launched in place, too, for a warm time beside the cold one, 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, log
 from statistics import median
@@ -112,13 +112,14 @@ class ArmFailed(Exception):
 class Ring:
     """Clones of one unit's memory on a device, made when they are first needed.
 
-    ``relocatable`` and ``idempotent`` are what :func:`classify` found of the unit; ``apart``: a window's launches are
-    timed one by one, on the first memory.
+    ``written_bytes`` is how many bytes a launch must change on each. ``relocatable`` and ``idempotent`` are what
+    :func:`classify` found of the unit; ``apart``: a window's launches are timed one by one, on the first memory.
     """
 
-    def __init__(self, device: Device, unit: ReplayUnit, before: Mapping[str, Bytes]) -> None:
+    def __init__(self, device: Device, unit: ReplayUnit, before: Mapping[str, Bytes], written_bytes: int = 0) -> None:
         self.device = device
         self.unit = unit
+        self.written_bytes = written_bytes
         self.relocatable, self.idempotent, self.apart = True, False, False
         self.fitted = 1  # clones of the longest window so far, where the next arm's search for its own may go at once
         self._before = before
@@ -200,6 +201,28 @@ def _confirm(arm: Arm, memory: Memory, check: Check) -> None:
         raise ArmFailed(arm.name, verdict)
 
 
+def floor_ns(ring: Ring, launches: int) -> float:
+    """What a launch takes at least: writing what must change to memory, but for what the caches may hold back.
+
+    0 where a window fits in the caches. A device may write up to twice as fast as was measured of it.
+    """
+    through = ring.written_bytes * launches - ring.device.cache_bytes
+    if ring.apart or through <= 0:
+        return 0.0
+    return through / (2 * ring.device.write_speed()) * 1e9 / launches
+
+
+def refuse_too_fast(arm: Arm, ring: Ring, launches: int, samples: Iterable[float]) -> None:
+    """ArmFailed for a time that is too good to be true."""
+    least, shortest = floor_ns(ring, launches), min(samples)
+    if shortest < least:
+        detail = (
+            f"a launch seemed to take {shortest:.0f} ns, but writing the {ring.written_bytes} bytes that it must "
+            f"change takes {least:.0f} ns at least"
+        )
+        raise ArmFailed(arm.name, Verdict(status=Status.TOO_FAST, detail=detail))
+
+
 def classify(arm: Arm, ring: Ring, check: Check, procedure: Procedure) -> None:
     """Find out, with the original kernel, what sort of unit this is; it has matched on the first memory."""
     first, *others = ring.take(min(3, ring.most(procedure)))
@@ -247,6 +270,7 @@ def rank(arm: Arm, ring: Ring, check: Check, procedure: Procedure = RANKING) -> 
     clones = fit([arm], ring, procedure)
     samples = tuple(window(arm, ring, clones, procedure.timeout_s) for _ in range(procedure.windows))
     confirm(arm, ring, clones, check, random.Random(arm.kernel.binary.sha256))
+    refuse_too_fast(arm, ring, clones, samples)
     conditions = {"procedure": "rank", "clones": str(clones), **ring.device.conditions()}
     conditions |= _method(ring) | _launch_bound(ring.device, min(samples))
     return Measurement(
@@ -324,6 +348,8 @@ def contest(baseline: Arm, candidate: Arm, ring: Ring, check: Check, terms: Term
         said.append(ring.device.conditions())
         if len(blocks) in terms.budget.schedule and decide(_interval(blocks, terms), terms.gate):
             break
+    refuse_too_fast(baseline, ring, clones, (ns for block in blocks for ns in block.baseline_ns))
+    refuse_too_fast(candidate, ring, clones, (ns for block in blocks for ns in block.candidate_ns))
     before |= _launch_bound(ring.device, min(min(block.baseline_ns + block.candidate_ns) for block in blocks))
     if ring.idempotent:
         for name, arm in (("baseline", baseline), ("candidate", candidate)):

@@ -318,6 +318,7 @@ class Status(Enum):
     FAULT = "fault"
     TIMEOUT = "timeout"
     VACUOUS = "vacuous"
+    TOO_FAST = "too-fast"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

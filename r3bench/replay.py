@@ -14,6 +14,8 @@ from itertools import cycle
 from time import perf_counter
 from typing import Literal, Protocol, TypeVar
 
+import numpy as np
+
 from r3bench import remix, store
 from r3bench.compare import Tolerance
 from r3bench.devices import Bytes, Device, Kernel, Memory
@@ -102,6 +104,11 @@ class Material:
     tolerances: Mapping[str, Tolerance]
 
     @property
+    def changed_bytes(self) -> int:
+        """Bytes that a launch must change."""
+        return sum(int(np.count_nonzero(self.before[name] != self.expected[name])) for name in self.unit.written)
+
+    @property
     def nbytes(self) -> int:
         """Bytes held; what ``expected`` shares with ``before`` counts once."""
         return sum({id(data): data.nbytes for data in (*self.before.values(), *self.expected.values())}.values())
@@ -129,7 +136,7 @@ class Placement:
     def __init__(self, device: Device, material: Material, original: Future[Built] | None = None) -> None:
         self.device = device
         self.material = material
-        self.ring = Ring(device, material.unit, material.before)
+        self.ring = Ring(device, material.unit, material.before, material.changed_bytes)
         self.classed = device.target.device == "cpu"  # where every unit is measured in one way
         self._build = original
         self._kernel: Kernel | None = None
@@ -213,6 +220,15 @@ def refuse_hidden_state(built: Built, unit: ReplayUnit) -> None:
             )
 
 
+def refuse_outside_reads(built: Built, material: Material) -> None:
+    """Unsupported for a clock or a number of the launch that the recorded source does not name: a kernel could tell by
+    it when it is timed, or work less from some launch on."""
+    for name, _ in built.binary.facts:
+        register = name.removeprefix("reads_")
+        if register != name and not any(register in text for text in material.texts.values()):
+            raise Unsupported(f"the kernel reads %{register}, which the recorded source does not: compute without it")
+
+
 # -- one variant ----------------------------------------------------------------------------------------------------
 
 
@@ -245,6 +261,7 @@ class Trial:
         self.built = build.result()
         self.stages.extend(self.built.stages)
         refuse_hidden_state(self.built, self.placement.material.unit)
+        refuse_outside_reads(self.built, self.placement.material)
         begin = perf_counter()
         kernel = self.placement.device.load(self.built.binary)
         self.arm = Arm(kernel, remix.launch_for(self.placement.material.unit, self.variant), self.name)

@@ -47,6 +47,8 @@ class Device(Protocol):
     name: str
     orders: tuple[str, ...]
     """In which orders it can run the threads of a block; ``forward`` first. A missing barrier may hide in one."""
+    cache_bytes: int
+    """How much of what is written its caches may hold back from memory."""
     sanitizers: tuple[str, ...]
     """In which ways it can run a launch with every access checked; none where it has no means to."""
 
@@ -99,6 +101,9 @@ class Device(Protocol):
 
     def evict(self) -> None:
         """Push the units' data out of the caches before the next launch, for a cold measurement."""
+
+    def write_speed(self) -> float:
+        """Bytes a second that it writes to memory; measured once."""
 
     def conditions(self) -> dict[str, str]:
         """What a reader of a time must know: clock, throttling, load, temperature; by name."""

@@ -43,6 +43,11 @@ class Court:
     neighbours: Sequence[Capture] = ()
     original: str = ""
 
+    @property
+    def held_out(self) -> int:
+        """How many units the capture holds beside the search's."""
+        return len(self.evaluator.capture.units) - 1
+
 
 def claims(contests: int) -> int:
     """How many claims the contests of one kernel can come to.
@@ -73,21 +78,42 @@ class Verdicts:
     promotions: list[Promotion] = field(default_factory=list)
     arms: list[Arm] = field(default_factory=list)
     winner: Finalist | None = None
+    refused: dict[str, str] = field(default_factory=dict)
+    """Why a source's text failed verification, by its rule: what was made from it is not tried either."""
 
 
 def promote(court: Court, finalists: Iterable[Finalist], recorded: Source, found: Verdicts) -> None:
     """Try finalists in order until one is promoted, then tell its source change and its configuration apart.
 
-    Only so many contests with the baseline are held as the court allows; what fails on a held-out unit costs none.
+    Only so many contests with the baseline are held as the court allows; what fails verification costs none, and the
+    next best follows. A source whose text fails under the default compiler marks its family: itself under any
+    configuration, and what was made from it.
     """
     contests = 0
     for finalist in finalists:
         if contests >= court.contests or found.winner is not None:
             return
+        if marked := _marked(finalist, found):
+            found.promotions.append(_promotion(finalist, Checked(0, court.held_out, reason=marked), None, marked))
+            continue
         comparison = _try(court, finalist, found)
-        contests += comparison is not None
+        contests += comparison is not None and comparison.decision is not Decision.REFUSED
         if comparison is not None and comparison.decision is Decision.FASTER:
             _settle(court, finalist, comparison, recorded, found)
+
+
+def _marked(finalist: Finalist, found: Verdicts) -> str:
+    """Why a finalist is not tried, for what its source was made from failed; empty if it is."""
+    parts = {*finalist.source.rule.split("+")}
+    failed = next((rule for rule in found.refused if {*rule.split("+")} <= parts), None)
+    return f"made from {failed}, which failed: {found.refused[failed]}" if failed is not None else ""
+
+
+def _mark(court: Court, finalist: Finalist, reason: str, found: Verdicts) -> None:
+    """Mark a source whose text fails as it is; where only a configuration made it fail, that is not its family's."""
+    rule, alone = finalist.source.rule, _alone(finalist)
+    if rule != RECORDED and (finalist.variant == alone or check(court, alone, rule).reason):
+        found.refused[rule] = reason
 
 
 def _settle(court: Court, finalist: Finalist, comparison: Comparison, recorded: Source, found: Verdicts) -> None:
@@ -175,6 +201,8 @@ def _try(court: Court, finalist: Finalist, found: Verdicts) -> Comparison | None
     if not reason:
         comparison = court.evaluator.compare(court.baseline, finalist.variant, court.gate, court.kernels)
         reason = "faster by the interval" if comparison.decision is Decision.FASTER else _why_not(comparison)
+    if comparison is None or comparison.refused == "candidate":
+        _mark(court, finalist, reason, found)
     found.promotions.append(_promotion(finalist, checked, comparison, reason))
     return comparison
 

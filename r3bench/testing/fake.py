@@ -6,6 +6,7 @@ pointers follow them. Its clock is drawn from a seeded generator, so that a sear
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -96,15 +97,18 @@ class FakeDevice:
         seed: int = 0,
         name: str = "fake",
         target: Target = FAKE_TARGET,
+        write_speed: float = math.inf,
     ) -> None:
         self.name = name
         self.target = target
         self.orders: tuple[str, ...] = ("forward", "reverse")
         self.sanitizers: tuple[str, ...] = ()
+        self.cache_bytes = 0
         self.launches = 0
         self.closed = False
         self._programs = programs
         self._noise = noise
+        self._write_speed = write_speed
         self._chance = random.Random(seed)
         self._next_base = GAP
 
@@ -192,6 +196,9 @@ class FakeDevice:
 
     def evict(self) -> None:
         """There are no caches."""
+
+    def write_speed(self) -> float:
+        return self._write_speed
 
     def conditions(self) -> dict[str, str]:
         return {"clock": "made up"}

@@ -19,6 +19,11 @@ from r3bench.toolchain.job import Job
 from r3bench.toolchain.specialize import bound, specialize
 
 _LINKED_BY_THE_DRIVER = {"vprintf", "__assertfail", "malloc", "free"}
+# Registers by which a kernel could tell one launch from another.
+_OUTSIDE = re.compile(
+    r"(?:nvvm\.read\.ptx\.sreg\.|asm [^\n]*%)"
+    r"(clock(?:64|_hi|\.hi)?|globaltimer(?:_hi|_lo|\.hi|\.lo)?|gridid|n?smid|n?warpid|pm\d|envreg\d+)\b"
+)
 _DECLARED = re.compile(r'^declare [^\n]*@"?([\w$.]+)"?\(', re.MULTILINE)
 
 
@@ -47,6 +52,7 @@ def build(job: Job, known: Callable[[str], bool]) -> Product:
     with product.stage("specialize"):
         whole = checked.instrument(job.ir) if job.checked else job.ir
         ir = specialize(_isolated(whole, job.symbol), job.symbol, job.configuration, job.facts)
+        product.facts = tuple((f"reads_{name}", 1) for name in sorted(set(_OUTSIDE.findall(ir))))
     ir = _for_cuda(ir, job) if job.target.device == "cuda" else _for_cpu(ir, job, made, product)
     with product.stage("optimize"):
         text = _optimized(ir, job, made)
@@ -90,7 +96,7 @@ def _for_cpu(ir: str, job: Job, made: llvm.TargetMachine, product: Product) -> s
             optimize=optimize_lightly,
         )
     product.globals = lowered.globals
-    product.facts = (("shared_bytes", lowered.shared_bytes), ("argument_bytes", lowered.argument_bytes))
+    product.facts += (("shared_bytes", lowered.shared_bytes), ("argument_bytes", lowered.argument_bytes))
     product.facts += (("checked", 1),) if job.checked else ()
     return lowered.ir
 

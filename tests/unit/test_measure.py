@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from math import log
 
 import numpy as np
 import pytest
-from replay_case import contents, programs, unit
+from replay_case import add, contents, programs, unit
 
 from r3bench.compare import judge
 from r3bench.devices import Kernel, Memory
 from r3bench.errors import DeviceFault
-from r3bench.measure import Arm, ArmFailed, Check, Procedure, Ring, Terms, contest, fit, orders, rank
+from r3bench.measure import Arm, ArmFailed, Check, Procedure, Ring, Terms, contest, fit, floor_ns, orders, rank
 from r3bench.model import LaunchConfig, Status, Verdict
 from r3bench.stats import Budget, Decision
 from r3bench.testing import FakeDevice, Program, fake_binary
 
 QUICK = Procedure(windows=5, warm_up_ns=0.0)
+TERMS = Terms(gate=0.05, budget=Budget(), procedure=QUICK)
 
 
 class Watched(FakeDevice):
@@ -271,3 +273,32 @@ def test_the_check_sees_one_launch_after_a_restore() -> None:
     contest(arm(device, "add", "baseline"), arm(device, "add", twin=1), ring, check, TERMS, seed=0)
     assert len(seen) == 20
     assert {verdict.status for verdict in seen} == {Status.MATCH}
+
+
+# -- too good to be true ----------------------------------------------------------------------------------------------
+
+
+def test_a_time_below_what_writing_takes_is_refused() -> None:
+    """1000 bytes at 1 GB/s: 500 ns at least, with a factor of two to be sure."""
+    device = FakeDevice({"add": Program(add, 501), "quick": Program(add, 499)}, write_speed=1e9)
+    _, ring, check = stage(device)
+    ring.written_bytes = 1000
+    assert floor_ns(ring, 4) == 500.0
+    possible, impossible = (Arm(device.load(fake_binary(name)), unit().launch) for name in ("add", "quick"))
+    assert rank(possible, ring, check).samples_ns[0] == 501.0
+    for measured in (
+        lambda: rank(impossible, ring, check),
+        lambda: contest(possible, impossible, ring, check, TERMS, 0),
+    ):
+        with pytest.raises(ArmFailed) as failed:
+            measured()
+        assert isinstance(failed.value.failure, Verdict)
+        assert failed.value.failure.status is Status.TOO_FAST
+        assert "writing the 1000 bytes" in failed.value.failure.detail
+
+
+def test_what_fits_in_the_caches_has_no_floor() -> None:
+    device, ring, _ = stage(FakeDevice(programs(), write_speed=1.0))
+    ring.written_bytes, device.cache_bytes = 1000, 64_000
+    assert floor_ns(ring, 64) == 0.0
+    assert floor_ns(ring, 65) > 0.0

@@ -1,13 +1,16 @@
-"""How much memory could still be had."""
+"""How much memory could still be had, and how much it takes to fill the caches with something else."""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
+from pathlib import Path
 
 from r3bench.errors import LaunchError
 
 _FILES = ("/proc/meminfo", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current")
+EVICT_PARTS = 64
+_EVICT_MAX_BYTES = 1 << 29
 _opened: dict[str, int] = {}
 
 
@@ -45,3 +48,13 @@ def _read(path: str) -> str:
         return os.pread(_opened[path], 1 << 14, 0).decode()
     with open(path) as file:
         return file.read()
+
+
+def evict_bytes() -> int:
+    """Twice the last-level cache, in whole parts, as far as the system tells its size."""
+    sizes = [1 << 25]
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        text = path.read_text().strip()
+        sizes.append(int(text.rstrip("KMG")) * {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1))
+    part = min(2 * max(sizes), _EVICT_MAX_BYTES) // EVICT_PARTS
+    return part // 64 * 64 * EVICT_PARTS

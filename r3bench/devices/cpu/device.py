@@ -22,6 +22,7 @@ from r3bench.devices import Bytes, Kernel, Memory
 from r3bench.devices.contents import ARGUMENTS
 from r3bench.devices.cpu import faults, violations
 from r3bench.devices.cpu.arena import Arena
+from r3bench.devices.cpu.available import evict_bytes
 from r3bench.devices.cpu.elf import Symbols
 from r3bench.devices.cpu.limits import check_binary, check_launch, check_unit
 from r3bench.devices.cpu.memory import CpuMemory
@@ -34,6 +35,7 @@ from r3bench.model import Binary, LaunchConfig, ReplayUnit, Target, Verdict, fac
 _SETUP_TIMEOUT_S = 30.0
 # Empty round trips measured before a window, and before the first: the shortest must be shorter than any real one's.
 _PINGS, _FIRST_PINGS = 2, 32
+_SPEED_TRIES = 4  # the first also gets the pages
 # So many pages and globals of a memory fit in one datagram.
 _PART = 500
 _MAX_MEMORIES = 1 << 15
@@ -85,11 +87,13 @@ class CpuDevice:
             raise ValueError(f"the CPU device needs at least one thread, not {threads}")
         self.threads = threads or len(os.sched_getaffinity(0))
         self.reverse = reverse
+        self.cache_bytes = evict_bytes() // 2
         self._kernel_ids, self._memory_ids = count(), count()
         self._memories: dict[Memory, int] = {}
         self._unused_kernels: deque[int] = deque()
         self._recent: WeakValueDictionary[int, CpuKernel] = WeakValueDictionary()
         self._round_trip_ns = 0
+        self._write_speed: float | None = None
         self._resources = _Resources()
         self._finalizer = weakref.finalize(self, self._resources.close)
         self.target = Target(device="cpu", arch=self._worker().processor)
@@ -333,6 +337,17 @@ class CpuDevice:
 
     def evict(self) -> None:
         self._request(self._worker(), Op.EVICT, b"")
+
+    def write_speed(self) -> float:
+        """By filling the caches with something else, each line of it being read and written."""
+        if self._write_speed is None:
+            seconds = []
+            for _ in range(_SPEED_TRIES):
+                start = perf_counter_ns()
+                self.evict()
+                seconds.append((perf_counter_ns() - start) * 1e-9)
+            self._write_speed = evict_bytes() / min(seconds)
+        return self._write_speed
 
     def conditions(self) -> dict[str, str]:
         """Processor, clock and governor where the system tells them, load average, threads."""

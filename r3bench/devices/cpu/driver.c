@@ -89,11 +89,14 @@ static void fail(u32 status, const u32 *block) {
   job.next = job.blocks;
 }
 
+/* NaN and -1 in one order of threads, large numbers in the other: no kernel may count on either. */
+static int poison(void) { return job.launch->reverse ? 0x5c : 0xff; }
+
 static u32 run_one(u64 number, u8 *frame) {
   const u32 *grid = job.launch->grid;
   u64 at = job.launch->order == REVERSE ? job.blocks - 1 - number : number;
   u32 block[3] = {at % grid[0], at / grid[0] % grid[1], at / grid[0] / grid[1]};
-  if (job.poison == POISON_BLOCK) memset(frame, 0xff, job.frame_bytes);
+  if (job.poison == POISON_BLOCK) memset(frame, poison(), job.frame_bytes);
   u32 status = job.run(job.args, job.launch, block, frame);
   if (status) fail(status, block);
   return status;
@@ -101,7 +104,7 @@ static u32 run_one(u64 number, u8 *frame) {
 
 static void run_blocks(u32 thread) {
   u8 *frame = job.frames[thread];
-  if (job.poison == POISON_LAUNCH) memset(frame, 0xff, job.frame_bytes);
+  if (job.poison == POISON_LAUNCH) memset(frame, poison(), job.frame_bytes);
   for (;;) {
     u64 first = __atomic_fetch_add((u64 *)&job.next, job.chunk, __ATOMIC_SEQ_CST);
     u64 last = first + job.chunk < job.blocks ? first + job.chunk : job.blocks;

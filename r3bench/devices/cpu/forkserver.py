@@ -19,11 +19,11 @@ from contextlib import suppress
 from llvmlite import binding as llvm
 from llvmlite.binding.orcjit import JITLibraryBuilder
 
-from r3bench.devices.cpu import sources
+from r3bench.devices.cpu import available, sources
 from r3bench.devices.cpu.native import die_with_parent, libc
 from r3bench.devices.cpu.provided import CHECKS, CONVERSIONS, MATH, MEMORY, TURNS
 from r3bench.devices.cpu.wire import FORK, HELLO, REAP, SERVER_ANSWER, SERVER_REQUEST
-from r3bench.devices.cpu.worker import Code, Worker, evict_bytes
+from r3bench.devices.cpu.worker import Code, Worker
 
 _DRIVER_EXPORTS = ("r3_window", "r3_serve", "r3_evict_block", "r3_report_faults_to", "r3_on_fault")
 
@@ -119,7 +119,7 @@ def _link_driver(images: list[bytes]) -> Code:
         with suppress(AttributeError):  # exp10 and roundeven are younger than some C libraries
             provided[name] = _address(mathematics, name)
     provided |= {name: driver[name] for name in TURNS | CONVERSIONS | CHECKS}
-    return Code(jit, driver, provided, evict_bytes())
+    return Code(jit, driver, provided, available.evict_bytes())
 
 
 def _address(library: ctypes.CDLL, name: str) -> int:

@@ -46,7 +46,7 @@ _REPLIES = {int(reply): reply for reply in Reply}
 
 
 class Poison(IntEnum):
-    """When frames are filled with 0xff bytes before use."""
+    """When frames are filled with bytes that no kernel may count on before use."""
 
     NONE = 0
     LAUNCH = 1

@@ -14,7 +14,6 @@ import socket
 import threading
 from array import array
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from llvmlite.binding.orcjit import JITLibraryBuilder, ResourceTracker
@@ -43,8 +42,6 @@ _FDS_BYTES = socket.CMSG_SPACE(4)
 _FRAME_ALIGN = 256
 _FRAME_GUARD = 1 << 20
 _THREAD_STACK_BYTES = 64 << 20
-_EVICT_PARTS = 64
-_EVICT_MAX_BYTES = 1 << 29
 # Beyond these many, prepared launches or frames are dropped.
 _CACHED = 32
 
@@ -298,7 +295,9 @@ class Worker:
             self.evicted = (held, ctypes.c_void_p(address))
         held, pointer = self.evicted
         table = (Binding * 1)(Binding(args=ctypes.addressof(pointer)))
-        launch = Launch(grid=(_EVICT_PARTS, 1, 1), block=(1, 1, 1), shared_bytes=len(held) // _EVICT_PARTS)
+        launch = Launch(
+            grid=(available.EVICT_PARTS, 1, 1), block=(1, 1, 1), shared_bytes=len(held) // available.EVICT_PARTS
+        )
         window = Window(
             run=self.code.driver["r3_evict_block"],
             bindings=table,
@@ -335,13 +334,3 @@ def _slots(kernel: _Kernel, memory: _Memory) -> Any:
 def _status(returned: int) -> Reply:
     """What a block returned, as the device knows it."""
     return Reply(returned) if returned <= Reply.TRAP else Reply.TRAP
-
-
-def evict_bytes() -> int:
-    """Twice the last-level cache, in whole parts, as far as the system tells its size."""
-    sizes = [1 << 25]
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        text = path.read_text().strip()
-        sizes.append(int(text.rstrip("KMG")) * {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1))
-    part = min(2 * max(sizes), _EVICT_MAX_BYTES) // _EVICT_PARTS
-    return part // 64 * 64 * _EVICT_PARTS

@@ -93,9 +93,11 @@ class CudaDevice:
         self._unused_kernels: deque[int] = deque()
         self._evict = False
         self._floor_ns: float | None = None
+        self._write_speed: float | None = None
         self._resources = _Resources()
         self._finalizer = weakref.finalize(self, self._resources.close)
         self.hello = self._worker().hello
+        self.cache_bytes = int(self.hello["cache_bytes"])
         self.target = Target(device="cuda", arch=str(self.hello["arch"]))
         self.name = f"{self.hello['name']} {self.hello['uuid']}"
 
@@ -398,6 +400,13 @@ class CudaDevice:
     def evict(self) -> None:
         """Takes place on the device just before the next launch, after what is to be restored."""
         self._evict = True
+
+    def write_speed(self) -> float:
+        """By the driver's own filling of a buffer many times the size of the second-level cache."""
+        if self._write_speed is None:
+            found = self._ask(self._worker(), {"op": "write_speed"}, "measuring how fast memory is written")
+            self._write_speed = float(found["bytes"]) / float(found["seconds"])
+        return self._write_speed
 
     def conditions(self) -> dict[str, str]:
         """GPU, driver, clocks, throttle reasons, temperature, other processes, launch floor, relocated copies."""

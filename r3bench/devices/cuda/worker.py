@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -67,6 +68,7 @@ class Worker:
             "download": self.download,
             "floors": lambda message, fds: {"ns": self.launches.floors()},
             "seconds": self.seconds,
+            "write_speed": self.write_speed,
         }
 
     def hello(self) -> Message:
@@ -169,6 +171,16 @@ class Worker:
             self.space.unmap(to)
             self.space.unmap(source)
         return {"copy": copy, **self.units.seconds(message["memory"], message["rules"])}
+
+    def write_speed(self, message: Message, fds: list[int]) -> Message:
+        """How long the driver takes to fill a buffer of eight times the second-level cache's size."""
+        nbytes = 4 * evict_bytes(self.device)
+        start = self.space.map(nbytes, always=True).start
+        try:
+            fill = partial(call, cuda.cuMemsetD8Async, start, 0, nbytes, self.service.stream)
+            return {"bytes": nbytes, "seconds": self.service.seconds(fill)}
+        finally:
+            self.space.unmap(start)
 
     def evict(self) -> None:
         """Fill the caches with something else; what follows on the stream waits for it."""

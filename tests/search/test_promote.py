@@ -1,0 +1,86 @@
+"""Promotion by itself: who follows a finalist that failed verification, and who is not tried any more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from r3bench.evolve.evaluate import Evaluator
+from r3bench.evolve.promote import Court, Finalist, Verdicts, promote
+from r3bench.ledger import Ledger
+from r3bench.model import Configuration, Level, Status, Variant
+from r3bench.stats import Decision
+from tests.search.fake_server import TEXT, Behaviour, FakeServer, capture
+
+
+def text_of(variant: Variant) -> str:
+    return dict(variant.files or ())["kernels.cu"] if variant.files else TEXT
+
+
+def finalist(rule: str, *words: str, passes: tuple[str, ...] = ()) -> Finalist:
+    """A source of this rule whose text holds some words; ``passes`` set its configuration apart from the default."""
+    files = (("kernels.cu", f"{TEXT}// {' '.join(words)}\n"),)
+    source: Any = SimpleNamespace(rule=rule, description="", files=files)
+    return Finalist(source=source, variant=Variant(files=files, configuration=Configuration(after=passes)), ns=1.0)
+
+
+def faster(variant: Variant, unit: int) -> Behaviour:
+    return Behaviour(ns=1000.0 if variant == Variant() else 500.0)
+
+
+def promoted(folder: Path, server: FakeServer, finalists: list[Finalist], contests: int = 1) -> Verdicts:
+    found = Verdicts()
+    with Ledger.open(folder / "ledger.jsonl") as ledger:
+        evaluator = Evaluator(capture(), server, ledger)
+        court = Court(evaluator=evaluator, baseline=Variant(), gate=0.05, kernels=1, contests=contests)
+        promote(court, finalists, finalist("recorded").source, found)
+    return found
+
+
+def test_what_was_made_from_a_text_that_failed_is_passed_over_and_the_next_best_promoted(tmp_path: Path) -> None:
+    def fails_at(variant: Variant, level: Level) -> str:
+        return "out differs" if level is Level.PERTURBED and "bad" in text_of(variant) else ""
+
+    server = FakeServer(faster, fails_at=fails_at)
+    found = promoted(tmp_path, server, [finalist("a", "bad"), finalist("b+a", "bad", "good"), finalist("b", "good")])
+    failed = "perturbed, unit 0: mismatch: out differs"
+    assert [p.reason for p in found.promotions] == [
+        failed,
+        f"made from a, which failed: {failed}",
+        "faster by the interval",
+    ]
+    assert found.winner is not None
+    assert found.winner.source.rule == "b"
+    assert found.refused == {"a": failed}
+    assert len(server.compared) == 1
+
+
+def test_a_configuration_that_fails_does_not_mark_the_text(tmp_path: Path) -> None:
+    def fails_at(variant: Variant, level: Level) -> str:
+        return "out differs" if variant.configuration != Configuration() else ""
+
+    found = promoted(
+        tmp_path, FakeServer(faster, fails_at=fails_at), [finalist("a", "x", passes=("dce",)), finalist("a", "x")]
+    )
+    assert found.refused == {}
+    assert found.winner is not None
+    assert found.winner.variant.configuration == Configuration()
+
+
+def test_what_is_refused_in_its_contest_costs_none_and_marks_its_family(tmp_path: Path) -> None:
+    class Refusing(FakeServer):
+        def compare(self, *args: Any, **how: Any) -> Any:
+            self.model = lambda variant, unit: (
+                Behaviour(status=Status.MISMATCH, detail="wrong from the third launch on")
+                if "bad" in text_of(variant)
+                else faster(variant, unit)
+            )
+            try:
+                return super().compare(*args, **how)
+            finally:
+                self.model = faster
+
+    found = promoted(tmp_path, Refusing(faster), [finalist("a", "bad"), finalist("b", "good")])
+    assert [p.decision for p in found.promotions] == [Decision.REFUSED, Decision.FASTER]
+    assert "wrong from the third launch on" in found.refused["a"]
