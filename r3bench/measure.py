@@ -125,7 +125,6 @@ class Ring:
         self._before = before
         self._memories: list[Memory] = []
         self._full = False
-        self._used = 0
 
     @property
     def clone_bytes(self) -> int:
@@ -150,14 +149,7 @@ class Ring:
                 if not self._memories:
                     raise
                 self._full = True
-        self._used = max(self._used, count)
         return self._memories[:count]
-
-    def tidy(self) -> None:
-        """Leave nothing in the clones that a kernel could read there instead of computing it."""
-        for memory in self._memories[: self._used]:
-            self.device.restore(memory)
-        self._used = 0
 
     def release(self) -> None:
         while self._memories:
@@ -371,6 +363,12 @@ def _by_block(said: Sequence[Mapping[str, str]]) -> dict[str, str]:
     return found
 
 
+def rounds(order: str, count: int) -> list[str]:
+    """The order of the arms in each round of a block, turned around from one to the next: neither arm always follows
+    the other, whose launches may leave the machine slower than they found it."""
+    return [order if number % 2 == 0 else order[::-1] for number in range(count)]
+
+
 def _block(
     order: str,
     arms: Mapping[str, Arm],
@@ -380,12 +378,12 @@ def _block(
     procedure: Procedure,
     chance: random.Random,
 ) -> Block:
-    """Windows in turn, each round in the opposite order of the one before; each arm confirmed by its last window."""
+    """Windows of both arms in turn; each arm is confirmed by its last one."""
     samples: dict[str, list[float]] = {"A": [], "B": []}
-    for number in range(procedure.windows):
-        for side in order if number % 2 == 0 else reversed(order):
+    for number, sides in enumerate(rounds(order, procedure.windows), 1):
+        for side in sides:
             samples[side].append(window(arms[side], ring, clones, procedure.timeout_s))
-            if number == procedure.windows - 1:
+            if number == procedure.windows:
                 confirm(arms[side], ring, clones, check, chance)
     return Block(order, tuple(samples["A"]), tuple(samples["B"]))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from itertools import cycle
+from itertools import cycle, islice
 from time import perf_counter
 from typing import Literal, Protocol, TypeVar
 
@@ -153,12 +153,6 @@ class Placement:
         while self._probes:
             self.device.release(self._probes.pop())
 
-    def tidy(self) -> None:
-        """Leave no result in any memory, where the next kernel could read it instead of computing it."""
-        self.ring.tidy()
-        for memory in self._probes:
-            self.device.restore(memory)
-
     def check(self, memory: Memory) -> Verdict:
         """Judge a memory on which a kernel was launched once."""
         return self.device.compare(memory, self.material.expected, self.original.tolerances)
@@ -170,9 +164,10 @@ class Placement:
             classify(first, self.ring, self.check, procedure_for(self.device.target, timeout_s=timeout_s))
             self.classed = True
 
-    def verify(self, arm: Arm, timeout_s: float) -> Verdict:
-        """Run an arm twice and judge all of memory: at two addresses, in each order of threads that the device offers,
-        and with another poison each time in what the recorded kernel writes without reading it."""
+    def verify(self, arm: Arm, timeout_s: float, *, quickly: bool = False) -> Verdict:
+        """Run an arm and judge all of memory, at two addresses in turn, with another poison at each in what the
+        recorded kernel writes without reading it: in every order of threads that the device offers, or ``quickly`` in
+        the first two, twice in any case."""
         unit = self.material.unit
         if not unit.written:
             where = f"unit {unit.index} of {self.material.capture.name}"
@@ -180,9 +175,8 @@ class Placement:
                 f"In {where} the recorded kernel changed nothing, so any kernel would match; record another launch."
             )
             return Verdict(status=Status.VACUOUS, detail=detail)
-        memories = self._memories(timeout_s)
-        self.tidy()
-        for memory, order in zip(memories, cycle(self.device.orders), strict=False):
+        runs = 2 if quickly else max(2, len(self.device.orders))
+        for memory, order in islice(zip(cycle(self._memories(timeout_s)), cycle(self.device.orders)), runs):
             self.device.restore(memory)
             self.device.launch(arm.kernel, memory, arm.launch, timeout_s=timeout_s, order=order)
             verdict = self.check(memory)
@@ -252,12 +246,12 @@ class Trial:
     def matches(self) -> bool:
         return self.verdict.status is Status.MATCH
 
-    def verify(self, build: Future[Built], timeout_s: float) -> None:
-        """Load what was built, run it and judge it."""
-        found = attempt(lambda: self._verify(build, timeout_s))
+    def verify(self, build: Future[Built], timeout_s: float, *, quickly: bool = False) -> None:
+        """Load what was built, run it and judge it; see :meth:`Placement.verify`."""
+        found = attempt(lambda: self._verify(build, timeout_s, quickly))
         self.verdict = found.verdict if isinstance(found, Failure) else found
 
-    def _verify(self, build: Future[Built], timeout_s: float) -> Verdict:
+    def _verify(self, build: Future[Built], timeout_s: float, quickly: bool) -> Verdict:
         self.built = build.result()
         self.stages.extend(self.built.stages)
         refuse_hidden_state(self.built, self.placement.material.unit)
@@ -266,7 +260,7 @@ class Trial:
         kernel = self.placement.device.load(self.built.binary)
         self.arm = Arm(kernel, remix.launch_for(self.placement.material.unit, self.variant), self.name)
         loaded = perf_counter()
-        verdict = self.placement.verify(self.arm, timeout_s)
+        verdict = self.placement.verify(self.arm, timeout_s, quickly=quickly)
         self.stages += [("load", loaded - begin), ("verify", perf_counter() - loaded)]
         return verdict
 
@@ -378,7 +372,7 @@ def evaluate(
     With a ``compiler``, a fault on the CPU device is replayed once in a checked build, which says where it was.
     """
     trial = Trial(placement, variant)
-    trial.verify(built, timeout_s)
+    trial.verify(built, timeout_s, quickly=timing == "rank")
     if compiler and trial.verdict.status is Status.FAULT and placement.device.target.device == "cpu":
         trial.explain(build(placement.material, variant, placement.device.target, compiler, checked=True), timeout_s)
     if trial.matches and timing == "rank":

@@ -80,7 +80,8 @@ class CpuDevice:
 
     name = "cpu"
     orders: tuple[str, ...] = ORDERS
-    sanitizers: tuple[str, ...] = ("checked build, forward", "checked build, reverse")
+    sanitizers: tuple[str, ...] = tuple(f"checked build, {order}" for order in ORDERS)
+    scratch = Poison.BLOCK
 
     def __init__(self, *, threads: int | None = None, reverse: bool = False) -> None:
         if threads is not None and threads < 1:
@@ -162,7 +163,7 @@ class CpuDevice:
         if order not in self.orders:
             raise ValueError(f"the CPU device runs threads in order {' or '.join(self.orders)}, not {order}")
         held = self._own(memory)
-        self._run(kernel, [held], launch, (Poison.BLOCK, order), timeout_s)
+        self._run(kernel, [held], launch, (self.scratch, order), timeout_s)
         damaged = held.segment.damage()
         if damaged is not None:
             raise DeviceFault(faults.spoiled(kernel.binary.symbol, damaged, held.segment))

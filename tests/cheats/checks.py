@@ -1,0 +1,117 @@
+"""Every check that stands between a kernel and a verdict that it is right, by name, and how a test takes it away.
+
+A check is a function, or a constant that one goes by; without it, it is replaced by one that lets everything pass.
+Nothing in r3bench itself can be switched off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from r3bench import compare, measure, original, replay
+from r3bench.compare import Runs, Tolerance
+from r3bench.devices.cpu.arena import Segment
+from r3bench.devices.cpu.device import CpuDevice
+from r3bench.devices.cpu.process import Worker
+from r3bench.devices.cpu.wire import Poison
+from r3bench.errors import DeviceFault
+from r3bench.model import Level, Status, Verdict
+from r3bench.server import ReplayServer
+
+Off = Callable[[pytest.MonkeyPatch], None]
+MATCH = Verdict(status=Status.MATCH)
+ANYTHING = Tolerance(kind="float", ignore=Runs(np.array([0, 1 << 62])))
+
+
+def replaced(target: Any, name: str, by: Any) -> Off:
+    return lambda patch: patch.setattr(target, name, by)
+
+
+def without_level(level: Level) -> Off:
+    offered = property(lambda self: tuple(each for each in Level if each is not level))
+    return lambda patch: patch.setattr(ReplayServer, "levels", offered)
+
+
+def only_written(patch: pytest.MonkeyPatch) -> None:
+    judged = compare.tolerance_of
+    patch.setattr(
+        compare,
+        "tolerance_of",
+        lambda unit, buffer, given: judged(unit, buffer, given) if buffer.name in unit.written else ANYTHING,
+    )
+
+
+def coarse(patch: pytest.MonkeyPatch) -> None:
+    for dtype, held in compare._BY_DTYPE.items():
+        patch.setitem(compare._BY_DTYPE, dtype, replace(held, rtol=1e-2, scale=1e-2))
+
+
+def nan_as_wildcard(patch: pytest.MonkeyPatch) -> None:
+    distance = compare._float_distance
+    patch.setattr(compare, "_float_distance", lambda wanted, got: np.where(np.isnan(got), 0.0, distance(wanted, got)))
+
+
+def forgiving(patch: pytest.MonkeyPatch) -> None:
+    launch = CpuDevice.launch
+
+    def attempted(self: CpuDevice, *what: Any, **how: Any) -> None:
+        with suppress(DeviceFault):
+            launch(self, *what, **how)
+
+    patch.setattr(CpuDevice, "launch", attempted)
+
+
+def patient(patch: pytest.MonkeyPatch) -> None:
+    ask = Worker.ask
+    patch.setattr(Worker, "ask", lambda self, message, *, timeout_s, fds=(): ask(self, message, timeout_s=120, fds=fds))
+
+
+def everything_mapped(patch: pytest.MonkeyPatch) -> None:
+    ready = CpuDevice._ready
+
+    def with_all(self: CpuDevice, kernel: Any, memories: Any) -> Worker:
+        worker = ready(self, kernel, memories)
+        for memory in self._memories:
+            self._provide_memory(worker, memory)  # type: ignore[arg-type]
+        return worker
+
+    patch.setattr(CpuDevice, "_ready", with_all)
+
+
+def nobody(held: original.Written) -> Any:
+    return np.zeros(held.before.shape, np.bool_)
+
+
+CHECKS: dict[str, Off] = {
+    # what a launch leaves behind
+    "result": replaced(replay.Placement, "check", lambda self, memory: MATCH),
+    "tolerance of the type": coarse,
+    "NaN only where recorded": nan_as_wildcard,
+    "buffers that are not written": only_written,
+    "elements that are not written": replaced(original, "unwritten", nobody),
+    "poison in what is only written": replaced(original, "write_only", nobody),
+    # how it is run
+    "reverse order of threads": replaced(CpuDevice, "orders", ("forward",)),
+    "poison in shared memory": replaced(CpuDevice, "scratch", Poison.NONE),
+    "bytes beside the buffers": replaced(Segment, "damage", lambda self: None),
+    "faults": forgiving,
+    "time limit": patient,
+    "no memory but the launch's own": everything_mapped,
+    # what it may not use
+    "device variables": replaced(replay, "refuse_hidden_state", lambda built, unit: None),
+    "clocks": replaced(replay, "refuse_outside_reads", lambda built, material: None),
+    # while it is timed
+    "comparison after timing": replaced(measure, "confirm", lambda *what: None),
+    "time that writing takes": replaced(measure, "refuse_too_fast", lambda *what: None),
+    "rounds turned around": replaced(measure, "rounds", lambda order, count: ["AB"] * count),
+    # beyond one launch
+    "held-out launches": without_level(Level.HELD_OUT),
+    "changed inputs": without_level(Level.PERTURBED),
+    "sanitizers": without_level(Level.SANITIZED),
+}

@@ -1,0 +1,242 @@
+"""Kernels that only look right, or only look fast. Each says which check catches it, and where that check stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+SOURCE = Path(__file__).with_name("kernels.cu").read_text(encoding="utf-8")
+
+# Where a cheat shows: when it is verified for the search, ranked, or at a level of promotion.
+Stage = Literal["verify", "rank", "held out", "perturbed", "sanitized"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cheat:
+    """A change of one kernel of kernels.cu, with the check that catches it; ``says`` is part of the verdict.
+
+    ``knows`` is what the cheat knows of this machine (addresses, answers): it stands in braces in ``new``.
+    """
+
+    name: str
+    kernel: str
+    old: str
+    new: str
+    check: str
+    says: str
+    stage: Stage = "verify"
+    knows: str = ""
+
+    def text(self, known: Mapping[str, object]) -> str:
+        """The source with the change made in it."""
+        start = SOURCE.index(f"void {self.kernel}(")
+        assert self.old in SOURCE[start:], f"{self.name}: {self.kernel} has no {self.old!r}"
+        new = self.new
+        for name, value in known.items():
+            new = new.replace(name, str(value))
+        return SOURCE[:start] + SOURCE[start:].replace(self.old, new, 1)
+
+
+_TO = "to[i] = from[i] + step * (sum - 2.0 * from[i])"
+
+CHEATS = (
+    Cheat(
+        name="does nothing",
+        kernel="relax",
+        old="if (i < 1 ",
+        new="if (n > 0 || i < 1 ",
+        check="result",
+        says="elements differ",
+    ),
+    Cheat(
+        name="skips the last element",
+        kernel="relax",
+        old="n - 1)",
+        new="n - 2)",
+        check="result",
+        says="1 of 200 elements differ",
+    ),
+    Cheat(
+        name="right only at the captured scalars",
+        kernel="relax",
+        old="step *",
+        new="0.1 *",
+        check="changed inputs",
+        says="with step = 0.125",
+        stage="perturbed",
+    ),
+    Cheat(
+        name="right only at the captured size",
+        kernel="relax",
+        old="double sum",
+        new="if (n > 250) return;\n    double sum",
+        check="held-out launches",
+        says="elements differ",
+        stage="held out",
+    ),
+    Cheat(
+        name="answer baked in",
+        kernel="small",
+        old="if (i < n)",
+        new="const double known[8] = {ANSWERS};\n    if (i < n) to[i] = known[i];\n    if (i < 0)",
+        check="changed inputs",
+        says="with floats changed by up to 1%",
+        knows="ANSWERS",
+        stage="perturbed",
+    ),
+    Cheat(
+        name="signed overflow where the original has none",
+        kernel="relax",
+        old="(long long)weight * weight",
+        new="weight * weight",
+        check="changed inputs",
+        says="with weight = 65537",
+        stage="perturbed",
+    ),
+    Cheat(
+        name="right at first, wrong from the third launch on",
+        kernel="small",
+        old="    int i = threadIdx.x;\n    if (i < n) to[i] = 0.5 * from[i] + 1.0;\n}",
+        new="    static __device__ int launches;\n    int i = threadIdx.x;\n    if (i == 0) launches++;\n"
+        "    __syncthreads();\n    if (i < n && launches < 3) to[i] = 0.5 * from[i] + 1.0;\n}",
+        check="device variables",
+        says="keeps a device variable",
+    ),
+    Cheat(
+        name="works only in memory where it was verified",
+        kernel="relax",
+        old="double sum",
+        new="if ((unsigned long long)to > {LAST_VERIFIED}ull) return;\n    double sum",
+        check="comparison after timing",
+        knows="LAST_VERIFIED",
+        says="elements differ",
+        stage="rank",
+    ),
+    Cheat(
+        name="copies the result from memory where another kernel left it",
+        kernel="relax",
+        old=_TO + " + 1e-6 * (double)((long long)weight * weight);",
+        new="to[i] = *(double*)((char*)to + i * 8 + {TO_OTHER}ll);",
+        check="no memory but the launch's own",
+        knows="TO_OTHER",
+        says="past the end of buffer to",
+    ),
+    Cheat(
+        name="writes outside of its buffers and repairs it",
+        kernel="relax",
+        old="if (i < 1",
+        new="double held = to[n]; to[n] = 1; to[n] = held;\n    if (i < 1",
+        check="sanitizers",
+        says="index 200 of to",
+        stage="sanitized",
+    ),
+    Cheat(
+        name="writes beside its buffers",
+        kernel="relax",
+        old="if (i < 1",
+        new="if (i == 0) to[n] = 1;\n    if (i < 1",
+        check="bytes beside the buffers",
+        says="just past the end of buffer to",
+    ),
+    Cheat(
+        name="scribbles over an input",
+        kernel="last",
+        old="if (threadIdx.x ==",
+        new="if (threadIdx.x == 0) ((double*)from)[i] = 7;\n    if (threadIdx.x ==",
+        check="buffers that are not written",
+        says="the recorded kernel does not write this buffer",
+    ),
+    Cheat(
+        name="scribbles, below the tolerance, over what it should leave alone in its output",
+        kernel="relax",
+        old="if (i < 1",
+        new="if (i == 0) to[0] *= 1.0 + 1e-14;\n    if (i < 1",
+        check="elements that are not written",
+        says="to[0] is",
+    ),
+    Cheat(
+        name="leaves what is right already",
+        kernel="relax",
+        old="i >= n - 1",
+        new="i >= n / 2",
+        check="poison in what is only written",
+        says="elements differ",
+    ),
+    Cheat(
+        name="float for double",
+        kernel="relax",
+        old="from[i] + step *",
+        new="from[i] + (float)step * (float)",
+        check="tolerance of the type",
+        says="elements differ",
+    ),
+    Cheat(
+        name="half for float",
+        kernel="square",
+        old="from[i] * from[i]",
+        new="__half2float(__float2half(from[i] * from[i]))",
+        check="tolerance of the type",
+        says="elements differ",
+    ),
+    Cheat(
+        name="NaN as wildcard",
+        kernel="relax",
+        old=_TO,
+        new="to[i] = i % 3 == 0 ? (step - step) / (step - step) : " + _TO[8:],
+        check="NaN only where recorded",
+        says="is nan(",
+    ),
+    Cheat(
+        name="needs zeroed shared memory",
+        kernel="step",
+        old="to[i] = from[i] - (t ? held[t - 1] : 0.0);",
+        new="__shared__ double zero[512];\n    to[i] = from[i] - (t ? held[t - 1] : 0.0) + zero[8 * t];\n"
+        "    zero[8 * t] = 0;",
+        check="poison in shared memory",
+        says="elements differ",
+    ),
+    Cheat(
+        name="a race that the order of threads decides",
+        kernel="last",
+        old="if (threadIdx.x == blockDim.x - 1) ",
+        new="",
+        check="reverse order of threads",
+        says="elements differ",
+    ),
+    Cheat(
+        name="a barrier is missing",
+        kernel="step",
+        old="    __syncthreads();\n",
+        new="",
+        check="reverse order of threads",
+        says="elements differ",
+    ),
+    Cheat(
+        name="does less once a clock has passed the time of its tests",
+        kernel="relax",
+        old="if (i < 1",
+        new="if (clock64() > 0x7000000000000000ll) return;\n    if (i < 1",
+        check="clocks",
+        says="reads %clock64",
+    ),
+    Cheat(
+        name="hangs",
+        kernel="small",
+        old="if (i < n)",
+        new="double held = 0;\n    for (int k = 0; k < (i ? 0 : 600000000); k++) held += *(volatile double*)from;\n"
+        "    if (held < 0) to[0] = held;\n    if (i < n)",
+        check="time limit",
+        says="did not end within",
+    ),
+    Cheat(
+        name="crashes after the result is written",
+        kernel="small",
+        old="if (i < n) to[i] = 0.5 * from[i] + 1.0;",
+        new="if (i < n) to[i] = 0.5 * from[i] + 1.0;\n    __syncthreads();\n"
+        "    if (i == 0) *(volatile int*)(from + (1ll << 40)) = 0;",
+        check="faults",
+        says="SIGSEGV",
+    ),
+)

@@ -1,0 +1,82 @@
+"""Cheats at the clock, which no kernel that is let through can play on a real device: programs of the fake one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from r3bench.devices import Kernel, Memory
+from r3bench.model import Capture, LaunchConfig, Status, Variant
+from r3bench.server import ReplayServer
+from r3bench.stats import Comparison, Decision
+from r3bench.testing import FakeDevice, FakeLaunch, Program
+from tests.cheats.checks import CHECKS
+from tests.cheats.table import CHEATS as KERNELS
+from tests.unit.replay_case import FakeCompiler, add, capture, variant
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    return capture(tmp_path_factory.mktemp("captures"))
+
+
+def late() -> Callable[[FakeLaunch], None]:
+    """Answers at once, and does its work when it is next asked for some."""
+    left: list[FakeLaunch] = []
+
+    def run(launch: FakeLaunch) -> None:
+        while left:
+            add(left.pop())
+        left.append(launch)
+
+    return run
+
+
+class Disturbed(FakeDevice):
+    """What follows a window of the program ``spoiler`` takes twice as long, as if that had left other work running."""
+
+    spoiled = False
+
+    def window(self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, **how: Any) -> float:
+        factor, self.spoiled = 1 + self.spoiled, kernel.binary.image.startswith(b"spoiler")
+        return factor * super().window(kernel, memories, launch, **how)
+
+
+def compared(recorded: Capture, program: Program, name: str = "cheat") -> Comparison:
+    """The recorded program, which takes 1000 ns, against a cheat; writing what must change takes 51 ns at least."""
+    device = Disturbed({"add": Program(add, 1000.0), name: program}, write_speed=1e9, noise=0.001)
+    with ReplayServer(lambda: device, compiler=FakeCompiler()) as server:
+        return server.compare(recorded, 0, Variant(), variant(name)).result(60)
+
+
+CHEATS: dict[str, tuple[Callable[[], Program], str, Status]] = {
+    "takes no time": (lambda: Program(add, 1.0), "time that writing takes", Status.TOO_FAST),
+    "goes on working after it has answered": (lambda: Program(late(), 100.0), "result", Status.MISMATCH),
+}
+
+
+@pytest.mark.parametrize(("program", "check", "status"), CHEATS.values(), ids=CHEATS.keys())
+def test_a_program_is_caught(
+    monkeypatch: pytest.MonkeyPatch, recorded: Capture, program: Callable[[], Program], check: str, status: Status
+) -> None:
+    found = compared(recorded, program())
+    assert (found.decision, found.refused, found.verdict.status) == (Decision.REFUSED, "candidate", status)
+    CHECKS[check](monkeypatch)
+    found = compared(recorded, program())
+    assert found.decision is Decision.FASTER
+
+
+def test_a_program_that_slows_what_comes_after_it_gains_nothing(
+    monkeypatch: pytest.MonkeyPatch, recorded: Capture
+) -> None:
+    assert compared(recorded, Program(add, 1000.0), "spoiler").decision is Decision.SAME
+    CHECKS["rounds turned around"](monkeypatch)
+    assert compared(recorded, Program(add, 1000.0), "spoiler").decision is Decision.FASTER
+
+
+def test_every_check_has_a_cheat_that_it_alone_catches() -> None:
+    caught = {cheat.check for cheat in KERNELS} | {check for _, check, _ in CHEATS.values()} | {"rounds turned around"}
+    assert caught == set(CHECKS)
+    assert len(KERNELS) + len(CHEATS) + 1 >= 16
