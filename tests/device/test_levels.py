@@ -64,7 +64,7 @@ def test_a_match_says_what_was_run(server: ReplayServer, recorded: Capture) -> N
     assert "others were left out" in detail  # n = 601 makes it write beyond its buffers; a NaN spreads
     assert "NaN" not in detail
     assert server.verify(recorded, Variant(), Level.SANITIZED).result(60).verdict.detail == (
-        "checked build, forward, checked build, reverse"
+        "checked build, forward, checked build, reverse, checked build, separate"
     )
 
 

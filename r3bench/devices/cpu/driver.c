@@ -89,8 +89,8 @@ static void fail(u32 status, const u32 *block) {
   job.next = job.blocks;
 }
 
-/* NaN and -1 in one order of threads, large numbers in the other: no kernel may count on either. */
-static int poison(void) { return job.launch->reverse ? 0x5c : 0xff; }
+/* NaN and -1, but large numbers in reverse order: no kernel may count on either. */
+static int poison(void) { return job.launch->order == REVERSE ? 0x5c : 0xff; }
 
 static u32 run_one(u64 number, u8 *frame) {
   const u32 *grid = job.launch->grid;

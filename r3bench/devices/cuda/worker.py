@@ -175,12 +175,12 @@ class Worker:
     def write_speed(self, message: Message, fds: list[int]) -> Message:
         """How long the driver takes to fill a buffer of eight times the second-level cache's size."""
         nbytes = 4 * evict_bytes(self.device)
-        start = self.space.map(nbytes, always=True).start
+        place = self.space.map(nbytes, always=True)
         try:
-            fill = partial(call, cuda.cuMemsetD8Async, start, 0, nbytes, self.service.stream)
+            fill = partial(call, cuda.cuMemsetD8Async, place.start, 0, nbytes, self.service.stream)
             return {"bytes": nbytes, "seconds": self.service.seconds(fill)}
         finally:
-            self.space.unmap(start)
+            self.space.unmap(place)
 
     def evict(self) -> None:
         """Fill the caches with something else; what follows on the stream waits for it."""
