@@ -1,6 +1,20 @@
 """The journal of a search: JSON lines, appended and never rewritten; resuming a search is replaying it.
 
-Every line is one object with ``kind`` and ``time`` (seconds since 1970). A crash can tear the last line only: reading
+Every line is one object with ``kind`` and ``time`` (seconds since 1970); all kinds but ``run`` name their ``kernel``:
+
+- ``run``: format, seed, settings and target of a run; a resumed run adds another.
+- ``source``: a text that was tuned: id, rule, description, files.
+- ``outcome``, ``comparison``: an evaluation and a contest, under the key that asks for them.
+- ``archive``: the axes of the archive with words and edges; a program's cell holds one index for each.
+- ``prompt``, ``reply``: the static text of the prompts, once; and per ``step`` and ``turn`` (1 repairs) the prompt's
+  SHA-256, the ids it showed, its tail, and the answer with model, tokens, cost and seconds, or ``trouble``.
+- ``program``: what became of a step's text (:class:`r3bench.evolve.program.Program`).
+- ``iteration``: where the search stood after a step: trials of all programs so far, the best program and its speedup,
+  cells filled, the program's island and lag, and how many children were under way.
+- ``migration``: the moves after a step: id, from island, to island.
+- ``result``: what was found for a kernel; the last one counts.
+
+A resumed search writes nothing twice but ``run``, ``source`` and ``result``. A crash can tear the last line only: reading
 leaves it out and opening for writing cuts it off. The file itself is locked, so there is one writer at a time.
 
 The nouns of a search's result live here too, below both those who write them (:mod:`r3bench.evolve`) and those who
@@ -28,6 +42,15 @@ from r3bench.model import Outcome, Verdict, plain
 from r3bench.stats import Comparison, Decision
 
 FORMAT = 1
+KEYS: Mapping[str, tuple[str, ...]] = {
+    "archive": ("kernel",),
+    "prompt": ("kernel", "sha256"),
+    "reply": ("kernel", "step", "turn"),
+    "program": ("kernel", "step"),
+    "iteration": ("kernel", "step"),
+    "migration": ("kernel", "step"),
+}
+"""What names a record of a kind within a ledger."""
 _SYNC_SECONDS = 1.0
 
 T = TypeVar("T")
@@ -94,6 +117,31 @@ class Promotion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """One part of a winner's gain: by which factor it shortened the time, when added to the parts before it.
+
+    From ranking times taken together, which claim nothing; None where the steps before or with it did not match.
+    """
+
+    name: Literal["toolchain", "source", "passes", "specialization", "launch"]
+    factor: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What the proposer of a kernel's texts took: answers, calls that failed, tokens (the cached ones are among those of
+    the prompts), dollars as far as they are known, and seconds."""
+
+    replies: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    answer_tokens: int = 0
+    dollars: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelResult:
     """What a search found for one kernel.
 
@@ -104,6 +152,10 @@ class KernelResult:
     ``settings`` says in words how it differs from the default. ``evaluations`` counts all replays: trials, those timed
     again, and checks on further launches. ``also_changes`` names the other kernels of the file that the source change
     reaches, ``also_checked`` those of them whose recorded launches all matched. ``rules`` explains the rules' names.
+
+    ``search`` is the mode, ``steps`` counts the texts proposed, and ``stopped`` says which budget or proposer ended the
+    search before all were. ``split`` takes the winner's gain apart, ``stages`` gives the seconds of all evaluations
+    before promotion by stage (frontend, optimize, emit, load, verify, time ...), ``spent`` what the proposer took.
     """
 
     kernel: str
@@ -133,6 +185,12 @@ class KernelResult:
     also_changes: tuple[str, ...] = ()
     also_checked: tuple[str, ...] = ()
     rules: tuple[tuple[str, str], ...] = ()
+    search: str = "full"
+    stopped: str = ""
+    steps: int = 0
+    split: tuple[Share, ...] = ()
+    stages: tuple[tuple[str, float], ...] = ()
+    spent: Spent = Spent()
 
     def arm(self, name: str) -> Comparison | None:
         """The comparison of an arm against the baseline, if that arm was run."""
@@ -222,6 +280,7 @@ class Ledger:
         self._synced = time.monotonic()
         self._outcomes: dict[str, Outcome] = {}
         self._comparisons: dict[str, Comparison] = {}
+        self._named: dict[tuple[object, ...], Record] = {}
         for record in records:
             self._remember(record)
 
@@ -258,7 +317,12 @@ class Ledger:
         """What an earlier contest of this key came to."""
         return self._comparisons.get(key)
 
+    def find(self, kind: str, *key: object) -> Record | None:
+        """The last record of a kind with this kernel, step and turn (as far as the kind has them), or such other key."""
+        return self._named.get((kind, *key))
+
     def _remember(self, record: Record) -> None:
+        self._name(record)
         try:
             if record["kind"] == "outcome":
                 self._outcomes[record["key"]] = decode(Outcome, record["outcome"])
@@ -266,6 +330,11 @@ class Ledger:
                 self._comparisons[record["key"]] = decode(Comparison, record["comparison"])
         except (ValueError, TypeError, KeyError):
             return  # written by another version: evaluated again
+
+    def _name(self, record: Record) -> None:
+        names = KEYS.get(record["kind"], ())
+        if names and all(name in record for name in names):
+            self._named[record["kind"], *(record[name] for name in names)] = record
 
     # -- what is new --
 
@@ -279,7 +348,13 @@ class Ledger:
         self._comparisons[key] = comparison
         self.append("comparison", key=key, comparison=encode(comparison), **about)
 
-    def append(self, kind: str, **what: Any) -> None:
+    def once(self, kind: str, **what: Any) -> None:
+        """Write a record of a kind in KEYS, in its JSON form, unless the last one with its key says the same."""
+        known = self.find(kind, *(what[name] for name in KEYS[kind]))
+        if known is None or {"kind": kind, "time": known["time"], **what} != known:
+            self.append(kind, **what)
+
+    def append(self, kind: str, **what: Any) -> Record:
         """Write one record, at once; it is on the disk a second later at the latest, or when the ledger is closed."""
         record = {"kind": kind, "time": round(time.time(), 3), **what}
         line = json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
@@ -290,6 +365,8 @@ class Ledger:
                 self._sync()
         except OSError as error:
             raise _unwritable(self.path, error) from error
+        self._name(record)
+        return record
 
     def _sync(self) -> None:
         os.fsync(self._file.fileno())

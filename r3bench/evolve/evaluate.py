@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -71,6 +72,13 @@ class Evaluator:
         subject = capture or self.capture
         key = content_id(subject.name, subject.content_hash, unit, variant, self.target, timing, again)
         return self._pending(key, source, lambda: self._server.submit(subject, variant, unit, timing))
+
+    async def outcome(self, variant: Variant, source: str) -> Outcome:
+        """An evaluation of the search's unit, kept; other tasks go on meanwhile."""
+        pending = self.submit(variant, source)
+        if not pending.future.done():
+            await asyncio.wrap_future(pending.future)
+        return self.result(pending)
 
     def result(self, pending: Pending) -> Outcome:
         """Wait for an evaluation, and keep it. CaptureError and DeviceUnavailable are raised as they are."""

@@ -1,30 +1,37 @@
-"""The texts a search tunes: the one it begins with, and what the rules make of it."""
+"""One text on its way through the inner search: its space, its tuner, and what has come of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
-from r3bench.errors import BuildError
-from r3bench.evolve.rules import proposals
-from r3bench.evolve.tuning import Ask, Tuner
+from r3bench import remix
+from r3bench.evolve.tuning import Ask, Point, Tuner
 from r3bench.ledger import SourceResult
-from r3bench.model import Capture, Outcome, Variant, content_id
+from r3bench.model import Capture, LaunchRule, Outcome, Target, Variant, content_id
 from r3bench.space import Space, unit_facts
-from r3bench.syntax import plain_name
 
 RECORDED = "recorded"
 """The rule's name of the text that a search begins with."""
 
+Files = tuple[tuple[str, str], ...]
+
 
 @dataclass(slots=True, eq=False)
 class Source:
-    """One text with its tuner and what has come of it; ``outcomes`` in the order in which they were told."""
+    """One text with its tuner and what has come of it; ``outcomes`` in the order in which they were told.
 
+    ``step`` is the one that brought it, 0 for the text as it is; ``rule`` says who made it of what, joined by ``+``, and
+    ``description`` what was changed since the text as it is. ``launch`` is the rule that it needs, None for the recorded
+    launch. ``same_as`` names an earlier source that gave the same code, in whose place this one is not tuned.
+    """
+
+    step: int
     rule: str
     description: str
-    files: tuple[tuple[str, str], ...]
+    files: Files
+    launch: LaunchRule | None
     space: Space
     tuner: Tuner
     outcomes: list[tuple[Ask, Outcome, float | None]] = field(default_factory=list)
@@ -33,7 +40,14 @@ class Source:
     def variant(self, ask: Ask) -> Variant:
         """What an ask of this source's tuner means."""
         configuration, launch = self.space.decode(ask.point)
+        if self.launch is not None:
+            launch = replace(self.launch, block=launch.block) if launch is not None else self.launch
         return Variant(files=self.files, configuration=configuration, launch=launch)
+
+    @property
+    def id(self) -> str:
+        """The id of its program."""
+        return f"p{self.step}"
 
     @property
     def default_ns(self) -> float | None:
@@ -44,6 +58,15 @@ class Source:
         """The fastest ask that matched, and its nanoseconds."""
         timed = [(ask, ns) for ask, _, ns in self.outcomes if ns is not None]
         return min(timed, key=lambda pair: pair[1], default=None)
+
+    @property
+    def best_point(self) -> Point | None:
+        return self.best[0].point if self.best is not None else None
+
+    def suggest(self, point: Point) -> None:
+        """Try early what was best for another text, as far as this text's space has it."""
+        legal = {knob.name: knob.values for knob in self.space.knobs}
+        self.tuner.suggest({name: value for name, value in point.items() if value in legal.get(name, ())})
 
     def result(self) -> SourceResult:
         return SourceResult(
@@ -57,27 +80,16 @@ class Source:
         )
 
 
-def make_sources(capture: Capture, texts: Mapping[str, str], space: Space, seed: int) -> tuple[list[Source], str]:
-    """The recorded text and every proposal, each with a tuner; and a sentence where the rules could not read it.
-
-    Equal seeds give equal tuners, whatever else is searched before.
-    """
-    assert capture.source is not None
-    main = capture.source.main
-    made = [(RECORDED, "the text as it is", dict(texts))]
-    note = ""
-    try:
-        context = [text for path, text in texts.items() if path != main]
-        found = proposals(texts[main], plain_name(capture.demangled), disjoint=is_disjoint(capture), context=context)
-        made += [(p.rule, p.description, {**texts, main: p.text}) for p in found]
-    except BuildError as error:
-        note = str(error)
-    return [_source(rule, text, files, space, seed, capture) for rule, text, files in made], note
-
-
-def _source(rule: str, description: str, files: Mapping[str, str], space: Space, seed: int, capture: Capture) -> Source:
-    own = int(content_id(capture.name, rule, seed)[:8], 16)
-    return Source(rule, description, tuple(sorted(files.items())), space, Tuner(space, own))
+def make_source(
+    capture: Capture, target: Target, seed: int, *, step: int, rule: str, description: str, files: Files,
+    launch: LaunchRule | None = None,
+) -> Source:  # fmt: skip
+    """A source with the block shapes that its own text may have. Equal seeds and texts give equal tuners."""
+    unit, own = capture.units[0], int(content_id(capture.name, files, launch, seed)[:8], 16)
+    chosen = launch.block if launch is not None else unit.launch.block
+    blocks = remix.legal_blocks(capture, unit, dict(files)) if chosen == unit.launch.block else ()
+    space = Space.for_unit(capture, unit, target, blocks, launch)
+    return Source(step, rule, description, files, launch, space, Tuner(space, own))
 
 
 def is_disjoint(capture: Capture) -> bool:

@@ -21,11 +21,19 @@ class Space:
     blocks: tuple[Dim3, ...]
 
     @classmethod
-    def for_unit(cls, capture: Capture, unit: ReplayUnit, target: Target, legal_blocks: Sequence[Dim3] = ()) -> Space:
-        """The space of a unit. ``legal_blocks`` are block shapes it may run with; the recorded one always is."""
-        recorded = unit.launch.block
-        blocks = (recorded, *(block for block in legal_blocks if block != recorded))
-        facts = unit_facts(capture.parameters, unit, unit.launch)
+    def for_unit(
+        cls,
+        capture: Capture,
+        unit: ReplayUnit,
+        target: Target,
+        legal_blocks: Sequence[Dim3] = (),
+        launch: LaunchRule | None = None,
+    ) -> Space:
+        """The space of a unit. ``legal_blocks`` are block shapes it may run with; that of ``launch`` (None: the recorded
+        one) always is, and comes first."""
+        chosen = launch.apply(unit.launch) if launch is not None else unit.launch
+        blocks = (chosen.block, *(block for block in legal_blocks if block != chosen.block))
+        facts = unit_facts(capture.parameters, unit, chosen)
         return cls(target.device, tuple(knobs_of(facts, target, blocks)), capture.parameters, blocks)
 
     @property

@@ -1,0 +1,184 @@
+"""From what a kernel's search found to its result: finalists, promotion, and the winner's gain taken apart."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Iterator
+from dataclasses import replace
+from time import monotonic
+from typing import Literal
+
+from r3bench.errors import CandidateFailure, CaptureError
+from r3bench.evolve.described import described
+from r3bench.evolve.evaluate import nanoseconds
+from r3bench.evolve.exploring import Exploration
+from r3bench.evolve.neighbours import changed_kernels
+from r3bench.evolve.promote import Court, Finalist, Verdicts, claims, promote
+from r3bench.evolve.rules import SENTENCES
+from r3bench.evolve.sources import RECORDED, Source
+from r3bench.evolve.split import split
+from r3bench.evolve.start import Start
+from r3bench.ledger import Arm, KernelResult, Share, encode
+from r3bench.model import Configuration, Variant
+from r3bench.syntax import plain_name
+
+FINALISTS = 10  # timed again beside the baseline before any contest
+
+Ending = Literal["improved", "not improved", "failed", "interrupted"]
+
+
+class Conclusion:
+    """One kernel's result; what was decided is in its attributes, so that it can be interrupted anywhere."""
+
+    def __init__(self, exploration: Exploration) -> None:
+        self.found = exploration
+        self.settings = exploration.settings
+        self.evaluator = exploration.evaluator
+        self.capture = exploration.kernel.capture
+        self.verdicts = Verdicts()
+        self.arms: list[Arm] = []
+        self.split: tuple[Share, ...] = ()
+        self.began = monotonic()
+
+    def conclude(self, *, interrupted: bool = False) -> KernelResult:
+        """Promote what is faster, and say how it all ended."""
+        found = self.found
+        try:
+            if found.start is not None and not found.trouble and not interrupted:
+                self._promote(found.start)
+        except (CaptureError, CandidateFailure) as error:
+            found.trouble = str(error)
+        except KeyboardInterrupt:
+            interrupted = True
+        if found.trouble:
+            return self._result("failed", found.trouble)
+        if interrupted:
+            return self._result("interrupted", f"interrupted after {self.evaluator.evaluations} evaluations")
+        if found.start is None:
+            return self._result("failed", f"{found.stopped} before anything was evaluated; allow more and resume")
+        return self._result("improved" if self.verdicts.winner else "not improved", self._last_reason())
+
+    # -- promotion --
+
+    def _promote(self, start: Start) -> None:
+        recorded = self.found.sources.get("p0")
+        if recorded is None:
+            return
+        image = start.name == "recorded image"
+        court = Court(
+            evaluator=self.evaluator,
+            baseline=start.baseline,
+            gate=self.settings.gate,
+            kernels=self.settings.kernels * (claims(self.settings.contests) + image),
+            contests=self.settings.contests,
+            neighbours=self.found.kernel.neighbours,
+            original=self._original(start),
+        )
+        finalists = self._finalists(start)
+        self.found.run.progress(
+            f"{self.found.name}: {len(finalists)} finalists of {self.evaluator.evaluations} evaluations"
+        )
+        promote(court, finalists, recorded, self.verdicts)
+        if image:
+            ours = Variant(files=recorded.files, configuration=Configuration())
+            toolchain = self.evaluator.compare(start.baseline, ours, court.gate, court.kernels)
+            self.arms.append(Arm(name="toolchain", comparison=toolchain))
+        if self.verdicts.winner is not None:
+            self.split = split(self.evaluator, start, recorded.files, self.verdicts.winner.variant)
+
+    def _finalists(self, start: Start) -> list[Finalist]:
+        """The best of the sources, the text as it is always among them, timed again beside the baseline; fastest first.
+
+        What does not rank ahead of the baseline is left out.
+        """
+        best = sorted(self._best(), key=lambda finalist: finalist.ns)
+        ranked = best[:FINALISTS] + [f for f in best[FINALISTS:] if f.source.rule == RECORDED]
+        again = [self.evaluator.submit(start.baseline, "baseline", again=1)]
+        again += [self.evaluator.submit(f.variant, f.source.rule, again=1) for f in ranked]
+        times = [nanoseconds(self.evaluator.result(pending)) for pending in again]
+        limit = max(filter(None, (start.ns, times[0])), default=0.0)
+        timed = [replace(f, ns=min(f.ns, ns)) for ns, f in zip(times[1:], ranked, strict=True) if ns is not None]
+        return sorted((f for f in timed if f.ns < limit), key=lambda finalist: finalist.ns)
+
+    def _best(self) -> Iterator[Finalist]:
+        for source in self.found.sources.values():
+            if source.best is not None and source.same_as is None:
+                yield Finalist(source=source, variant=source.variant(source.best[0]), ns=source.best[1])
+
+    # -- the result --
+
+    def _last_reason(self) -> str:
+        if self.verdicts.promotions:
+            return self.verdicts.promotions[-1].reason
+        return "nothing ranked ahead of the baseline"
+
+    def _result(self, status: Ending, detail: str) -> KernelResult:
+        found, start, winner, source = self.found, self.found.start, self.verdicts.winner, self.capture.source
+        edited = self._edited()
+        before = self._original(start)
+        after = dict(edited.files)[source.main] if edited is not None and source is not None else None
+        changes = changed_kernels(before, after, plain_name(self.capture.demangled)) if after is not None else ()
+        arms = (*self.verdicts.arms, *self.arms)
+        ranked_ns = start.ns if start is not None else None
+        return KernelResult(
+            kernel=self.capture.name,
+            capture=self.capture.path,
+            content_hash=self.capture.content_hash,
+            status=status,
+            detail=detail,
+            device=self.evaluator.target.device,
+            target=self.evaluator.target.arch,
+            baseline=start.name if start is not None else "",
+            baseline_ns=next((a.comparison.baseline_ns for a in arms if a.comparison.baseline_ns), ranked_ns),
+            seed=self.settings.seed,
+            evaluations=self.evaluator.evaluations,
+            seconds=round(found.seconds + monotonic() - self.began, 3),
+            source=posixpath.normpath(posixpath.join(source.root, source.main)) if source is not None else "",
+            before=before,
+            after=after,
+            rule=edited.rule if edited is not None else None,
+            description=edited.description if edited is not None else "",
+            configuration=_settings_of(winner.variant) if winner is not None else None,
+            arms=arms,
+            sources=tuple(s.result() for s in found.sources.values()),
+            failures=self.evaluator.failures,
+            promotions=tuple(self.verdicts.promotions),
+            conditions=start.conditions if start is not None else (),
+            settings=described(winner.variant, self.capture.units[0].launch.block) if winner is not None else (),
+            also_changes=changes,
+            also_checked=tuple(name for name in changes if name in self._neighbours_that_match()),
+            rules=tuple((name, sentence) for name, sentence in SENTENCES.items() if name in self._rules_used()),
+            search=self.settings.search,
+            stopped=found.stopped,
+            steps=found.steps,
+            split=self.split,
+            stages=tuple((stage, round(seconds, 3)) for stage, seconds in sorted(found.stages.items())),
+            spent=found.asking.spent,
+        )
+
+    def _edited(self) -> Source | None:
+        """The source of the promoted candidate where it is not the text as it was."""
+        winner = self.verdicts.winner
+        return winner.source if winner is not None and winner.source.rule != RECORDED else None
+
+    def _original(self, start: Start | None) -> str:
+        """The main file's text that the search began with; empty where there is none."""
+        source = self.capture.source
+        return start.texts.get(source.main, "") if start is not None and source is not None else ""
+
+    def _neighbours_that_match(self) -> set[str]:
+        promoted = [p for p in self.verdicts.promotions if p.promoted]
+        return {name for promotion in promoted for name in promotion.neighbours}
+
+    def _rules_used(self) -> set[str]:
+        return {name for source in self.found.sources.values() for name in source.rule.split("+")}
+
+
+def _settings_of(variant: Variant) -> str | None:
+    """Configuration and launch of a variant as JSON; None where both are the default."""
+    if variant.configuration in (None, Configuration()) and variant.launch is None:
+        return None
+    return json.dumps(
+        {"configuration": encode(variant.configuration or Configuration()), "launch": encode(variant.launch)}
+    )

@@ -1,0 +1,42 @@
+"""Which programs are new: by their text before anything is compiled, by their optimized code before they are tuned."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from r3bench.evolve.sources import Files, Source
+from r3bench.model import LaunchRule, content_id
+from r3bench.syntax import tokens
+
+
+def text_id(files: Files, launch: LaunchRule | None) -> str:
+    """Equal for texts that differ in white space and comments only, and ask for the same launch."""
+    digest = sha256(content_id(launch).encode())
+    for path, text in files:
+        digest.update("\0".join((path, *tokens(text), "\n")).encode(errors="surrogatepass"))
+    return digest.hexdigest()
+
+
+class Novelty:
+    """The texts and codes of the programs judged so far, each with the first program that had it."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, Source] = {}
+        self._codes: dict[str, Source] = {}
+
+    def same_text(self, source: Source) -> Source | None:
+        """The program with this text."""
+        return self._texts.get(text_id(source.files, source.launch))
+
+    def same_code(self, source: Source) -> Source | None:
+        """The program whose default build is this one's, instruction for instruction."""
+        return self._codes.get(_code_id(source))
+
+    def add(self, source: Source) -> None:
+        self._texts.setdefault(text_id(source.files, source.launch), source)
+        if source.outcomes and source.outcomes[0][1].module is not None:
+            self._codes.setdefault(_code_id(source), source)
+
+
+def _code_id(source: Source) -> str:
+    return content_id(source.outcomes[0][1].module, source.launch) if source.outcomes else ""

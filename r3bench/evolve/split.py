@@ -1,0 +1,58 @@
+"""A winner's gain taken apart: which part each kind of change has in it, by adding one kind after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+from r3bench.evolve.evaluate import Evaluator, nanoseconds
+from r3bench.evolve.sources import Files
+from r3bench.evolve.start import Start
+from r3bench.ledger import Share
+from r3bench.model import Configuration, Variant
+
+_ROUNDS = 3  # each variant's shortest time of so many counts
+
+
+def split(evaluator: Evaluator, start: Start, recorded: Files, winner: Variant) -> tuple[Share, ...]:
+    """The winner's gain over the baseline as a product of factors.
+
+    Each factor is what one kind of change adds to those before it, so its share depends on this order. The times are
+    ranking times, taken in turns; a factor is None where one of its two variants does not match on its own.
+    """
+    variants = dict(_ladder(start, recorded, winner))
+    times = _times(evaluator, list(variants.values()))
+    factors = [a / b if a is not None and b is not None else None for a, b in pairwise(times)]
+    return tuple(Share(name=name, factor=factor) for name, factor in zip(list(variants)[1:], factors, strict=True))
+
+
+def _ladder(start: Start, recorded: Files, winner: Variant) -> Iterator[tuple[str, Variant]]:
+    """From the baseline to the winner, one kind of change at a time; what changes nothing has a factor of 1."""
+    whole, plain = winner.configuration or Configuration(), Configuration()
+    passes = replace(
+        plain,
+        pipeline=whole.pipeline,
+        before=whole.before,
+        after=whole.after,
+        tuning=whole.tuning,
+        options=whole.options,
+        assembler=whole.assembler,
+    )
+    yield "baseline", start.baseline
+    yield "toolchain", Variant(files=recorded, configuration=plain)
+    yield "source", Variant(files=winner.files, configuration=plain)
+    yield "passes", Variant(files=winner.files, configuration=passes)
+    yield "specialization", Variant(files=winner.files, configuration=replace(passes, specialize=whole.specialize))
+    yield "launch", winner
+
+
+def _times(evaluator: Evaluator, variants: list[Variant]) -> list[float | None]:
+    """The shortest time of each variant; equal variants are timed once."""
+    best: dict[Variant, float | None] = dict.fromkeys(variants)
+    for again in range(1, _ROUNDS + 1):
+        pending = {v: evaluator.submit(v, "split", again=again) for v in best}
+        for variant, evaluation in pending.items():
+            found = [ns for ns in (best[variant], nanoseconds(evaluator.result(evaluation))) if ns is not None]
+            best[variant] = min(found, default=None)
+    return [best[variant] for variant in variants]
