@@ -3,19 +3,18 @@
 Every line is one object with ``kind`` and ``time`` (seconds since 1970); all kinds but ``run`` name their ``kernel``:
 
 - ``run``: format, seed, settings and target of a run; a resumed run adds another.
-- ``source``: a text that was tuned: id, rule, description, files.
 - ``outcome``, ``comparison``: an evaluation and a contest, under the key that asks for them.
-- ``archive``: the axes of the archive with words and edges; a program's cell holds one index for each.
+- ``archive``: the axes of the archive, what they are in words, and their edges; a program's cell has an index for each.
 - ``prompt``, ``reply``: the static text of the prompts, once; and per ``step`` and ``turn`` (1 repairs) the prompt's
   SHA-256, the ids it showed, its tail, and the answer with model, tokens, cost and seconds, or ``trouble``.
-- ``program``: what became of a step's text (:class:`r3bench.evolve.program.Program`).
+- ``program``: what became of a step's text (:class:`r3bench.evolve.program.Program`), and the rules that made it.
 - ``iteration``: where the search stood after a step: trials of all programs so far, the best program and its speedup,
   cells filled, the program's island and lag, and how many children were under way.
 - ``migration``: the moves after a step: id, from island, to island.
 - ``result``: what was found for a kernel; the last one counts.
 
-A resumed search writes nothing twice but ``run``, ``source`` and ``result``. A crash can tear the last line only: reading
-leaves it out and opening for writing cuts it off. The file itself is locked, so there is one writer at a time.
+A resumed search writes nothing twice but ``run`` and ``result``. A crash can tear the last line only: reading leaves it
+out and opening for writing cuts it off. The file itself is locked, so there is one writer at a time.
 
 The nouns of a search's result live here too, below both those who write them (:mod:`r3bench.evolve`) and those who
 read them (:mod:`r3bench.report`).
@@ -129,8 +128,8 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What the proposer of a kernel's texts took: answers, calls that failed, tokens (the cached ones are among those of
-    the prompts), dollars as far as they are known, and seconds."""
+    """What the proposer of a kernel's texts took: answers, calls that failed, tokens, dollars as far as they are known,
+    and seconds. The cached tokens are among those of the prompts."""
 
     replies: int = 0
     failed: int = 0
@@ -318,7 +317,7 @@ class Ledger:
         return self._comparisons.get(key)
 
     def find(self, kind: str, *key: object) -> Record | None:
-        """The last record of a kind with this kernel, step and turn (as far as the kind has them), or such other key."""
+        """The last record of a kind with these values of its KEYS."""
         return self._named.get((kind, *key))
 
     def _remember(self, record: Record) -> None:

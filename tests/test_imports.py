@@ -46,6 +46,7 @@ HOMES = {
     "httpx": {"evolve.propose"},
     "litellm": {"evolve.propose"},
     "openai": {"evolve.propose"},
+    "optuna": {"evolve.tuning"},
     "pytest": {"plugin", "testing"},
     "pytest_benchmark": {"plugin"},
     "tabulate": {"report", "cli"},
@@ -57,7 +58,7 @@ HOMES = {
     },
 }  # fmt: skip
 
-HEAVY = ("numpy", "zarr", "xarray", "llvmlite", "tree_sitter", "tabulate", "litellm", "httpx", "cupy", "dask")
+HEAVY = ("numpy", "zarr", "xarray", "llvmlite", "optuna", "tree_sitter", "tabulate", "litellm", "httpx", "cupy", "dask")
 
 
 def modules() -> list[str]:

@@ -16,6 +16,7 @@ PACKAGES = (
     ("xarray", "", "captures as datasets"),
     ("llvmlite", "", "LLVM: passes and code generation"),
     ("ziglang", "", "clang: kernel source to LLVM IR"),
+    ("optuna", "", "Bayesian optimization (TPE)"),
     ("tree-sitter-cuda", "", "source rewrites by rule"),
     ("httpx", "openai", "language models by OpenAI's protocol"),
     ("litellm", "llm", "language models of any provider"),

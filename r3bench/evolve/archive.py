@@ -7,7 +7,7 @@ own: they are never parents, and are shown as what was tried.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -19,6 +19,7 @@ Move = tuple[str, int, int]
 
 _EXPLORE = 0.3  # of the parents are drawn from all elites alike, the others by rank
 _BEST, _OTHERS, _FAILURES = 2, 2, 3  # shown beside a parent
+_ROUNDS = 4  # in which an island shows the same others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,8 @@ class Archive:
     def __init__(self, first: Program, *, islands: int, population: int, migrate: int, seed: int | str) -> None:
         self.programs: dict[str, Program] = {first.id: first}
         self.failures: list[Program] = []
+        self.exhausted: set[str] = set()
+        """Programs of which nothing more can be made: parents only where there is no other."""
         self.islands = [Island() for _ in range(islands)]
         self._population, self._migrate, self._seed = population, migrate, seed
         for island in self.islands:
@@ -84,12 +87,16 @@ class Archive:
     @property
     def best(self) -> Program:
         """The best of all islands; the older one of equals."""
-        return max((island.best for island in self.islands), key=_gain)
+        return max((island.best for island in self.islands), key=lambda program: (_gain(program), -program.step))
 
     @property
-    def cells(self) -> int:
-        """How many cells are filled, over all islands."""
-        return len({cell for island in self.islands for cell in island.elites})
+    def cells(self) -> dict[Cell, Program]:
+        """The best program of every cell that is filled, over all islands."""
+        found: dict[Cell, Program] = {}
+        for cell, program in (pair for island in self.islands for pair in island.elites.items()):
+            if cell not in found or _gain(program) > _gain(found[cell]):
+                found[cell] = program
+        return found
 
     # -- drawing --
 
@@ -98,9 +105,9 @@ class Archive:
         number = step % len(self.islands)
         island, random = self.islands[number], Random(f"{self._seed} {step}")
         ranked = island.ranked()
-        parent = _parent(ranked, random)
+        parent = _parent([p for p in ranked if p.id not in self.exhausted] or ranked, random)
         rest = [program for program in ranked if program is not parent]
-        others = rest[:_BEST] + random.sample(rest[_BEST:], min(_OTHERS, len(rest[_BEST:])))
+        others = rest[:_BEST] + sorted(rest[_BEST:], key=self._turn(step))[:_OTHERS]
         return Draw(
             step=step,
             parent=parent,
@@ -110,6 +117,11 @@ class Archive:
             failures=self._failures_near(parent),
             line=self.line(parent),
         )
+
+    def _turn(self, step: int) -> Callable[[Program], float]:
+        """An order of programs by lot that stays for some rounds, so that prompts begin alike and are cached."""
+        number, again = step % len(self.islands), step // len(self.islands) // _ROUNDS
+        return lambda program: Random(f"{self._seed} {number} {again} {program.id}").random()
 
     def line(self, program: Program) -> tuple[Program, ...]:
         """A program's ancestors, oldest first."""

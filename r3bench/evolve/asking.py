@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from r3bench.errors import Exhausted, ModelError
@@ -23,7 +23,7 @@ class Asking:
     threads: Executor
     ledger: Ledger
     budget: Budget
-    spent: Spent = Spent()
+    spent: Spent = field(default_factory=Spent)
 
     async def ask(self, prompt: Prompt) -> Reply:
         """The answer, from the ledger where this very question was answered before. ModelError where none came."""

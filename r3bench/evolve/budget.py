@@ -34,7 +34,9 @@ class Budget:
     @property
     def used_up(self) -> str:
         """Which limit was reached, in a sentence; empty while none is."""
-        return next((f"the budget of {limit:g} {unit} is used up" for used, limit, unit in self._all() if used >= limit), "")
+        return next(
+            (f"the budget of {limit:g} {unit} is used up" for used, limit, unit in self._all() if used >= limit), ""
+        )
 
     def _all(self) -> Iterable[tuple[float, float, str]]:
         limits = self._limits

@@ -22,8 +22,11 @@ from r3bench.evolve.start import say
 
 @dataclass(slots=True, eq=False)
 class Child:
-    """What one step has come to so far. ``status`` stays None where there is nothing to judge: no answer came (``error``
-    says why) or the budget was used up before. ``seconds`` is what its answers took."""
+    """What one step has come to so far.
+
+    ``status`` stays None where there is nothing to judge: no answer came (``error`` says why) or the budget was used up
+    before. ``seconds`` is what its answers took.
+    """
 
     draw: Draw
     parent: Source

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from time import monotonic
 from typing import Literal
@@ -23,7 +23,8 @@ from r3bench.ledger import Arm, KernelResult, Share, encode
 from r3bench.model import Configuration, Variant
 from r3bench.syntax import plain_name
 
-FINALISTS = 10  # timed again beside the baseline before any contest
+FINALISTS = 8  # timed again beside the baseline before any contest
+MORE = 24  # where those before fail verification
 
 Ending = Literal["improved", "not improved", "failed", "interrupted"]
 
@@ -75,11 +76,8 @@ class Conclusion:
             neighbours=self.found.kernel.neighbours,
             original=self._original(start),
         )
-        finalists = self._finalists(start)
-        self.found.run.progress(
-            f"{self.found.name}: {len(finalists)} finalists of {self.evaluator.evaluations} evaluations"
-        )
-        promote(court, finalists, recorded, self.verdicts)
+        self.found.run.progress(f"{self.found.name}: the best of {self.evaluator.evaluations} evaluations are verified")
+        promote(court, self._finalists(start), recorded, self.verdicts)
         if image:
             ours = Variant(files=recorded.files, configuration=Configuration())
             toolchain = self.evaluator.compare(start.baseline, ours, court.gate, court.kernels)
@@ -87,13 +85,18 @@ class Conclusion:
         if self.verdicts.winner is not None:
             self.split = split(self.evaluator, start, recorded.files, self.verdicts.winner.variant)
 
-    def _finalists(self, start: Start) -> list[Finalist]:
-        """The best of the sources, the text as it is always among them, timed again beside the baseline; fastest first.
+    def _finalists(self, start: Start) -> Iterator[Finalist]:
+        """The best of the sources, the text as it is among them, timed again beside the baseline; fastest first.
 
-        What does not rank ahead of the baseline is left out.
+        What does not rank ahead of the baseline is left out. More are timed where none of the first passes.
         """
         best = sorted(self._best(), key=lambda finalist: finalist.ns)
-        ranked = best[:FINALISTS] + [f for f in best[FINALISTS:] if f.source.rule == RECORDED]
+        first = best[:FINALISTS] + [f for f in best[FINALISTS:] if f.source.rule == RECORDED]
+        others = [f for f in best if f not in first]
+        for some in (first, *(others[n : n + FINALISTS] for n in range(0, min(len(others), MORE), FINALISTS))):
+            yield from self._timed_again(start, some)
+
+    def _timed_again(self, start: Start, ranked: Sequence[Finalist]) -> list[Finalist]:
         again = [self.evaluator.submit(start.baseline, "baseline", again=1)]
         again += [self.evaluator.submit(f.variant, f.source.rule, again=1) for f in ranked]
         times = [nanoseconds(self.evaluator.result(pending)) for pending in again]

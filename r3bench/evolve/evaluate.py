@@ -84,7 +84,7 @@ class Evaluator:
         """Wait for an evaluation, and keep it. CaptureError and DeviceUnavailable are raised as they are."""
         outcome = pending.future.result()
         self.evaluations += 1
-        if not pending.known:
+        if self._ledger.outcome(pending.key) is None:
             self._ledger.add_outcome(pending.key, outcome, kernel=self.capture.name, source=pending.source)
         status = outcome.verdict.status
         if status is not Status.MATCH:

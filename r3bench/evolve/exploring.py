@@ -12,9 +12,10 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from math import log
+from time import monotonic
 from typing import Any
 
-from r3bench.errors import CandidateFailure, CaptureError, Exhausted
+from r3bench.errors import BuildError, CandidateFailure, CaptureError, Exhausted
 from r3bench.evolve.archive import Archive, Draw
 from r3bench.evolve.asking import Asking
 from r3bench.evolve.brief import brief, value_ranges
@@ -34,6 +35,7 @@ from r3bench.evolve.start import Kernel, Start, begin, say
 from r3bench.ledger import encode
 from r3bench.model import Outcome, Variant, facts_of
 
+FIRST = 10  # trials of the text as it is where sources race: as many as they get on average
 _HOPE = 0.1  # the gain (as a logarithm) that texts are expected to bring before anything is known
 _UNANSWERED = 3  # calls in a row that bring no answer end a search
 _EXHAUSTED = 5  # turns of every island on which the proposer has nothing to say end it
@@ -69,20 +71,24 @@ class Exploration:
         self.sources: dict[str, Source] = {}
         self.stages: defaultdict[str, float] = defaultdict(float)
         self.trouble = self.stopped = ""
-        self.steps = 0
+        self.steps, self.seconds = 0, 0.0
         self._novelty, self._standings = Novelty(), Standings()
         self._pace = Pace(self.settings.stale * self.settings.islands)
         self._trials = self._unanswered = self._exhausted = 0
 
     async def explore(self) -> None:
         """Everything before promotion."""
+        began = monotonic()
         try:
             self.start = await begin(self.kernel, self.evaluator)
             self.archive = await self._first(self.start)
-            if self.archive is not None and self.settings.mode.proposes:
-                await self._generations(self.start, self.archive)
+            steps = self._steps(self.start) if self.archive is not None and self.settings.mode.proposes else None
+            if self.archive is not None and steps is not None:
+                await self._generations(self.start, self.archive, steps)
         except (CaptureError, CandidateFailure) as error:
             self.trouble = str(error)
+        finally:
+            self.seconds = monotonic() - began
 
     @property
     def promise(self) -> float:
@@ -100,13 +106,15 @@ class Exploration:
         settings, files = self.settings, tuple(sorted(start.texts.items()))
         source = self._made(step=0, rule=RECORDED, description="", files=files)
         self.sources[source.id] = source
-        await tune(source, settings.trials, self._evaluate, in_flight=settings.in_flight, enough=self._over)
+        trials = min(settings.trials, FIRST) if settings.race and settings.mode.proposes else settings.trials
+        await tune(source, trials, self._evaluate, in_flight=settings.in_flight, enough=self._over)
         if source.best is None:
             self.stopped = self.stopped or f"the text as it is does not work: {say(source.outcomes[0][1])}"
             return None
         first = Program(id=source.id, files=files, **self._merits(source, start))
-        axes = [{"name": name, "words": AXES[name].words, "edges": list(AXES[name].edges)} for name in settings.axes]
-        self.kernel.ledger.once("archive", kernel=self.name, axes=axes)
+        axes = {name: AXES[name] for name in settings.axes}
+        words, edges = [axis.words for axis in axes.values()], [list(axis.edges) for axis in axes.values()]
+        self.kernel.ledger.once("archive", kernel=self.name, axes=list(axes), words=words, edges=edges)
         self._keep(source, first)
         return Archive(
             first,
@@ -118,9 +126,9 @@ class Exploration:
 
     # -- the texts made from it --
 
-    async def _generations(self, start: Start, archive: Archive) -> None:
+    async def _generations(self, start: Start, archive: Archive, steps: Steps) -> None:
         """Draw a parent whenever there is a place to propose in; judge the children in the order drawn."""
-        steps, under_way = self._steps(start), deque[tuple[Child, asyncio.Task[None]]]()
+        under_way = deque[tuple[Child, asyncio.Task[None]]]()
         try:
             for step in range(1, self.settings.iterations + 1):
                 while len(under_way) >= self._pace.ahead:
@@ -140,15 +148,20 @@ class Exploration:
             for _, taken in under_way:
                 taken.cancel()
 
-    def _steps(self, start: Start) -> Steps:
-        about = brief(
-            self.kernel.capture,
-            start.texts,
-            self.evaluator.target,
-            baseline_ns=start.ns,
-            conditions=start.conditions,
-            ranges=value_ranges(self.kernel.capture),
-        )
+    def _steps(self, start: Start) -> Steps | None:
+        """What takes the steps; None where the texts do not define the kernel."""
+        try:
+            about = brief(
+                self.kernel.capture,
+                start.texts,
+                self.evaluator.target,
+                baseline_ns=start.ns,
+                conditions=start.conditions,
+                ranges=value_ranges(self.kernel.capture),
+            )
+        except BuildError as error:
+            self.stopped = str(error)
+            return None
         return Steps(
             prompts=Prompter(about),
             asking=self.asking,
@@ -192,7 +205,7 @@ class Exploration:
         """Wait for a child, give it its place in the archive, and say where the search stands."""
         await taken
         self.steps += 1
-        self._listen(child)
+        self._listen(child, archive)
         if child.status is None:
             return
         self._compare(child)
@@ -203,15 +216,17 @@ class Exploration:
             self.kernel.ledger.once("migration", kernel=self.name, step=program.step, moves=encode(moves))
         self.kernel.ledger.once(
             "iteration", kernel=self.name, step=program.step, trials=self._trials, best=archive.best.id,
-            speedup=archive.best.speedup, cells=archive.cells, island=program.island, lag=program.lag,
+            speedup=archive.best.speedup, cells=len(archive.cells), island=program.island, lag=program.lag,
             under_way=under_way,
         )  # fmt: skip
-        self._pace.learn(child.seconds, _seconds(child.source) / self.settings.in_flight)
+        if program.status != "duplicate":
+            self._pace.learn(child.seconds, _seconds(child.source) / self.settings.in_flight)
         self.run.progress(self._where(archive, program))
 
-    def _listen(self, child: Child) -> None:
+    def _listen(self, child: Child, archive: Archive) -> None:
         """End the search where nobody answers any more."""
         error, exhausted = child.error, isinstance(child.error, Exhausted)
+        archive.exhausted |= {child.draw.parent.id} if exhausted else set()
         self._exhausted = self._exhausted + 1 if exhausted else 0
         self._unanswered = self._unanswered + 1 if error is not None and not exhausted else 0
         patience = _EXHAUSTED * self.settings.islands
@@ -259,6 +274,7 @@ class Exploration:
     def _keep(self, source: Source | None, program: Program) -> None:
         if source is not None:
             self.sources[source.id] = source
+        if source is not None and program.status != "duplicate":  # how far that got depends on what ended first
             self._trials += len(source.outcomes)
             self._novelty.add(source)
             self._standings.add(source)
@@ -272,7 +288,7 @@ class Exploration:
         cost = f", ${spent.dollars:.2f}" if spent.dollars else ""
         return (
             f"{self.name}: step {program.step} of {self.settings.iterations}, {self._trials} evaluations, "
-            f"best {_speedup(best):.2f}x ({best.id}), {archive.cells} cells of {len(archive.islands)} islands, "
+            f"best {_speedup(best):.2f}x ({best.id}), {len(archive.cells)} cells of {len(archive.islands)} islands, "
             f"lag {program.lag}{cached}{cost}"
         )
 

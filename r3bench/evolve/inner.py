@@ -53,8 +53,10 @@ def goes_on(source: Source, standing: Standing) -> bool:
 async def tune(
     source: Source, trials: int, evaluate: Evaluate, *, in_flight: int, enough: Callable[[], bool] = lambda: False
 ) -> None:  # fmt: skip
-    """Bring a source to a number of trials. Several are out at once and told in the order asked, so that the search does
-    not depend on which ends first. Nothing new is asked for once there is ``enough``."""
+    """Bring a source to a number of trials, or until there is ``enough``.
+
+    Several are out at once and told in the order asked, so that the search does not depend on which ends first.
+    """
     waiting: deque[tuple[Ask, asyncio.Task[Outcome]]] = deque()
     try:
         while len(source.outcomes) + len(waiting) < trials and not enough():

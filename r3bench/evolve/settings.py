@@ -32,8 +32,11 @@ MODES: Mapping[Search, Mode] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a search may use up, over all its kernels, before promotion: wall time, configurations evaluated, tokens read
-    and written by models, what they cost, and minutes in which a GPU was busy with it."""
+    """What a search may use up, over all its kernels, before promotion.
+
+    Wall time, configurations evaluated, tokens that models read and wrote, what they cost, and the minutes in which a
+    GPU was busy with it.
+    """
 
     seconds: float = inf
     evaluations: float = inf
@@ -48,7 +51,7 @@ class Settings:
 
     Up to ``iterations`` texts are proposed for each kernel and kept on ``islands`` of ``population`` elites, whose best
     migrate every ``migrate`` steps; ``axes`` span the archive. Each text gets ``trials`` configurations; in a ``race``
-    only the better half of the texts gets more than 2, and the best quarter more than 6. No more than ``stale`` programs
+    only the better half of the texts gets more than 2, and the best quarter more than 6. At most ``stale`` programs
     join an island between the drawing of a parent and the judgement of its child. ``in_flight`` configurations are
     evaluated at once, and ``proposing`` answers awaited. Up to ``contests`` candidates of a kernel stand against the
     baseline, with this ``gate``; ``kernels`` is how many the session searches: they share its error budget.

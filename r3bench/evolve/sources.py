@@ -22,9 +22,9 @@ Files = tuple[tuple[str, str], ...]
 class Source:
     """One text with its tuner and what has come of it; ``outcomes`` in the order in which they were told.
 
-    ``step`` is the one that brought it, 0 for the text as it is; ``rule`` says who made it of what, joined by ``+``, and
-    ``description`` what was changed since the text as it is. ``launch`` is the rule that it needs, None for the recorded
-    launch. ``same_as`` names an earlier source that gave the same code, in whose place this one is not tuned.
+    ``step`` is the one that brought it, 0 for the text as it is; ``rule`` says who made it of what, joined by ``+``,
+    ``description`` what was changed since the text as it is. ``launch`` is the rule that it needs, None for the
+    recorded launch. ``same_as`` names an earlier source that gave the same code, in whose place this is not tuned.
     """
 
     step: int

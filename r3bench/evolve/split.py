@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from typing import Literal
 
 from r3bench.evolve.evaluate import Evaluator, nanoseconds
 from r3bench.evolve.sources import Files
@@ -12,6 +13,7 @@ from r3bench.evolve.start import Start
 from r3bench.ledger import Share
 from r3bench.model import Configuration, Variant
 
+Kind = Literal["toolchain", "source", "passes", "specialization", "launch"]
 _ROUNDS = 3  # each variant's shortest time of so many counts
 
 
@@ -21,14 +23,14 @@ def split(evaluator: Evaluator, start: Start, recorded: Files, winner: Variant) 
     Each factor is what one kind of change adds to those before it, so its share depends on this order. The times are
     ranking times, taken in turns; a factor is None where one of its two variants does not match on its own.
     """
-    variants = dict(_ladder(start, recorded, winner))
-    times = _times(evaluator, list(variants.values()))
+    ladder = tuple(_ladder(recorded, winner))
+    times = _times(evaluator, [start.baseline, *(variant for _, variant in ladder)])
     factors = [a / b if a is not None and b is not None else None for a, b in pairwise(times)]
-    return tuple(Share(name=name, factor=factor) for name, factor in zip(list(variants)[1:], factors, strict=True))
+    return tuple(Share(name=name, factor=factor) for (name, _), factor in zip(ladder, factors, strict=True))
 
 
-def _ladder(start: Start, recorded: Files, winner: Variant) -> Iterator[tuple[str, Variant]]:
-    """From the baseline to the winner, one kind of change at a time; what changes nothing has a factor of 1."""
+def _ladder(recorded: Files, winner: Variant) -> Iterator[tuple[Kind, Variant]]:
+    """From the recorded text to the winner, one kind of change more at a time."""
     whole, plain = winner.configuration or Configuration(), Configuration()
     passes = replace(
         plain,
@@ -39,7 +41,6 @@ def _ladder(start: Start, recorded: Files, winner: Variant) -> Iterator[tuple[st
         options=whole.options,
         assembler=whole.assembler,
     )
-    yield "baseline", start.baseline
     yield "toolchain", Variant(files=recorded, configuration=plain)
     yield "source", Variant(files=winner.files, configuration=plain)
     yield "passes", Variant(files=winner.files, configuration=passes)

@@ -1,35 +1,40 @@
 """Bayesian optimization (TPE) of one source's configuration: one study in memory per source, nothing on disk.
 
-Points already asked for are never returned twice; those that are out count as failures until they are told, so that
-asks in parallel keep apart (a constant liar).
+TPE ignores trials told as failed and goes on proposing what fails, so a failure is told as a finished trial that
+violates a constraint. Points already asked for are answered from memory and never returned twice.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf, log
+from functools import partial
+from math import log
 from random import Random
+from typing import Any
 
 import numpy as np
+import optuna
+from numpy.typing import NDArray
+from optuna.distributions import BaseDistribution, IntDistribution
+from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
 
-from r3bench.evolve.tpe import Estimator
 from r3bench.space import Space, Value
 
 Point = Mapping[str, Value]
-Indices = tuple[int, ...]
 
 _STARTUP = 5  # points chosen here, near what is known to work, before TPE takes over
 _ATTEMPTS = 24  # to find a point not asked for yet
+_CONSTRAINT = "the kernel matches"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Ask:
     """A point to try; hand it back to :meth:`Tuner.tell`."""
 
     point: dict[str, Value]
-    indices: Indices
+    trial: optuna.trial.Trial
 
 
 class Tuner:
@@ -41,58 +46,131 @@ class Tuner:
     """
 
     def __init__(self, space: Space, seed: int) -> None:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._space = space
         self._random = Random(seed)
-        self._estimator = Estimator([len(k.values) for k in space.knobs], [k.ordered for k in space.knobs], seed)
-        self._losses: dict[Indices, float] = {}
-        self._best: tuple[float, Ask] | None = None
+        self._distributions: dict[str, BaseDistribution] = {
+            knob.name: IntDistribution(0, len(knob.values) - 1) for knob in space.knobs
+        }
+        self._known: dict[tuple[Value, ...], float | None] = {}
+        self._best: tuple[float, dict[str, Value]] | None = None
         self._waiting: deque[Point] = deque((space.default, specialized(space)))
+        ordered = {knob.name for knob in space.knobs if knob.ordered}
+        sampler = _Sampler(self._distributions, ordered, seed, _STARTUP)
+        self._study = optuna.create_study(sampler=sampler, direction="minimize")
 
     @property
     def best(self) -> dict[str, Value] | None:
         """The fastest point told so far; None if none worked."""
-        return dict(self._best[1].point) if self._best is not None else None
+        return dict(self._best[1]) if self._best is not None else None
 
     def suggest(self, point: Point) -> None:
         """Try a point soon, such as the best of the source that this one was made from."""
-        self._waiting.insert(0 if self._losses else 1, self._space.default | dict(point))
+        self._waiting.insert(0 if self._known else 1, self._space.default | dict(point))
 
     def ask(self) -> Ask | None:
         """A point not asked for before; None where none was found, the space being small and used up."""
-        for indices in self._proposals():
-            if indices not in self._losses:
-                self._losses[indices] = inf
-                return Ask(self._point(indices), indices)
+        for attempt in range(_ATTEMPTS):
+            if self._waiting:
+                self._enqueue(self._waiting.popleft())
+            elif len(self._known) < _STARTUP or attempt >= _ATTEMPTS // 2:
+                self._enqueue(self._neighbour())
+            trial = self._study.ask(self._distributions)
+            written = trial.params  # a property that copies: read once
+            point = {knob.name: knob.values[written[knob.name]] for knob in self._space.knobs}
+            if self._key(point) not in self._known:
+                self._known[self._key(point)] = None
+                return Ask(point, trial)
+            self._report(trial, self._known[self._key(point)])
         return None
 
     def tell(self, ask: Ask, ns: float | None) -> None:
         """The nanoseconds per launch of a point; None where it failed in any way."""
-        self._losses[ask.indices] = inf if ns is None else log(ns)
+        self._known[self._key(ask.point)] = ns
+        self._report(ask.trial, ns)
         if ns is not None and (self._best is None or ns < self._best[0]):
-            self._best = ns, ask
+            self._best = ns, ask.point
 
-    def _proposals(self) -> Iterable[Indices]:
-        while self._waiting:
-            yield self._indices(self._waiting.popleft())
-        if len(self._losses) >= _STARTUP:
-            points, losses = np.array(list(self._losses)), np.array(list(self._losses.values()))
-            yield from map(tuple, self._estimator.propose(points, losses).tolist())
-        for _ in range(_ATTEMPTS):
-            yield self._neighbour()
+    def _report(self, trial: optuna.trial.Trial, ns: float | None) -> None:
+        trial.set_constraint(_CONSTRAINT, 1.0 if ns is None else 0.0)
+        slowest = max((v for v in self._known.values() if v is not None), default=1.0)
+        self._study.tell(trial, log(slowest if ns is None else ns))
 
-    def _neighbour(self) -> Indices:
+    def _enqueue(self, point: Point) -> None:
+        self._study.enqueue_trial({knob.name: knob.values.index(point[knob.name]) for knob in self._space.knobs})
+
+    def _neighbour(self) -> dict[str, Value]:
         """The best point with one to three knobs changed."""
-        found = list(self._best[1].indices if self._best is not None else [0] * len(self._space.knobs))
-        count = min(len(found), self._random.randint(1, 3))
-        for place in self._random.sample(range(len(found)), count):
-            found[place] = self._random.randrange(len(self._space.knobs[place].values))
-        return tuple(found)
+        point = self.best or self._space.default
+        knobs = self._random.sample(self._space.knobs, min(len(self._space.knobs), self._random.randint(1, 3)))
+        return point | {knob.name: self._random.choice(knob.values) for knob in knobs}
 
-    def _indices(self, point: Point) -> Indices:
-        return tuple(knob.values.index(point[knob.name]) for knob in self._space.knobs)
+    def _key(self, point: Point) -> tuple[Value, ...]:
+        return tuple(point[knob.name] for knob in self._space.knobs)
 
-    def _point(self, indices: Indices) -> dict[str, Value]:
-        return {knob.name: knob.values[i] for knob, i in zip(self._space.knobs, indices, strict=True)}
+
+class _Sampler(optuna.samplers.TPESampler):
+    """Optuna's TPE over a fixed set of knobs with a few values each.
+
+    Looking for the parameters that all trials share would double the time of an ask, and estimating one parameter after
+    the other would double it again.
+    """
+
+    def __init__(self, distributions: dict[str, BaseDistribution], ordered: set[str], seed: int, startup: int) -> None:
+        super().__init__(seed=seed, n_startup_trials=startup, n_ei_candidates=24, constant_liar=True)
+        self._fixed = {n: d for n, d in sorted(distributions.items()) if not d.single()}
+        self._parzen_estimator_cls = partial(_Table, ordered=ordered)  # type: ignore[assignment]  # called only
+
+    def infer_relative_search_space(
+        self, study: optuna.study.Study, trial: optuna.trial.FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        return self._fixed
+
+
+_BANDWIDTH = 0.2  # of an ordered knob's range, for one observation
+Columns = dict[str, NDArray[Any]]
+
+
+class _Table(_ParzenEstimator):
+    """The density of a set of trials over all knobs at once, as one table: component, knob, value -> probability.
+
+    A mixture as in Optuna's own estimator: a component for each trial and a uniform one. A component of an unordered
+    knob adds the trial's value to a uniform prior, that of an ordered knob a discrete Gaussian around it, whose width
+    shrinks with the number of trials as in Falkner et al., "BOHB" (ICML 2018).
+    """
+
+    def __init__(
+        self,
+        observations: Columns,
+        search_space: dict[str, IntDistribution],
+        parameters: object,
+        predetermined_weights: object = None,
+        *,
+        ordered: set[str],
+    ) -> None:
+        self._names = list(search_space)
+        self._most = np.array([distribution.high for distribution in search_space.values()])
+        values = np.arange(self._most.max() + 1)
+        legal = values <= self._most[:, None]
+        seen = np.array([observations[name] for name in self._names]).T.reshape(-1, len(self._names), 1)
+        apart = np.abs(seen - values)
+        width = np.maximum(_BANDWIDTH * self._most * max(len(seen), 1) ** (-1 / (4 + len(self._names))), 0.1)
+        alike = np.isin(self._names, list(ordered))[:, None]
+        near = np.where(alike, np.exp(-0.5 * (apart / width[:, None]) ** 2), apart == 0) * legal
+        table = np.concatenate([near + legal / (len(seen) + 1), legal[None]])
+        self._table = table / table.sum(axis=2, keepdims=True)
+
+    def sample(self, rng: np.random.RandomState, size: int) -> Columns:
+        components = rng.randint(len(self._table), size=size)
+        passed = self._table[components].cumsum(axis=2) <= rng.random_sample((size, len(self._names), 1))
+        chosen = np.minimum(passed.sum(axis=2), self._most)
+        return dict(zip(self._names, chosen.T, strict=True))
+
+    def log_pdf(self, samples_dict: Columns) -> NDArray[np.float64]:
+        chosen = np.array([samples_dict[name] for name in self._names], dtype=np.intp).T
+        found = np.log(self._table[:, np.arange(len(self._names)), chosen]).sum(axis=2)  # component, sample
+        highest = found.max(axis=0)
+        return np.asarray(highest + np.log(np.exp(found - highest).mean(axis=0)))
 
 
 def specialized(space: Space) -> dict[str, Value]:

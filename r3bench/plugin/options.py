@@ -14,8 +14,22 @@ OPTIONS = (
     ("head", "working tree", "NAME", "guard: what reports call the side that is compared with BASE"),
     ("gate_ns", "50", "NS", "guard: and slower by more than so many nanoseconds a launch"),
     ("fail_on", "slower,wrong", "LIST", "guard: the answers that fail an item"),
-    ("trials", "10", "N", "tuning trials for each source candidate of --r3-evolve"),
-    ("seconds", "20", "S", "time for the search of one kernel, before promotion"),
+    ("search", "full", "MODE", "how --r3-evolve searches: full, rules, llm, best-of-n or bo"),
+    ("proposer", "rules", "WHO", "who proposes sources: rules, openai:URL, litellm:MODEL, recorded:FILE, files:DIR"),
+    ("iterations", "200", "N", "sources proposed for each kernel, at most"),
+    ("trials", "", "N", "configurations tried of each source (default: 30; 200 for bo, 1 for llm)"),
+    ("race", "on", "on|off", "off: every source gets all its trials, not only those that stand well"),
+    ("islands", "4", "N", "islands of the archive"),
+    ("population", "20", "N", "elites of each island"),
+    ("migrate", "20", "N", "proposals after which the best of each island migrate"),
+    ("axes", "instructions,distance", "LIST", "what spans the archive: also registers, shared, spills"),
+    ("stale", "", "N", "programs that may join an island before a child is judged (default: a quarter of the elites)"),
+    ("proposing", "4", "N", "answers awaited at once"),
+    ("seconds", "20", "S", "time for the search of each kernel, before promotion; a run's kernels share it"),
+    ("evaluations", "", "N", "configurations evaluated in the whole search, before promotion"),
+    ("tokens", "", "N", "tokens that models may read and write in the whole search"),
+    ("dollars", "", "USD", "what models may cost in the whole search"),
+    ("gpu_minutes", "", "MIN", "time in which the search may keep a GPU busy, before promotion"),
     ("seed", "0", "N", "seed of the search and of the order of timings"),
     ("timeout", "10", "S", "seconds after which a replayed kernel counts as hanging"),
     ("reports", "reports", "DIR", "folder that reports and patches are written to"),
@@ -25,12 +39,27 @@ OPTIONS = (
 NUMBERS: dict[str, tuple[type[int] | type[float], float, float]] = {
     "gate": (float, 0.1, 1000),
     "gate_ns": (float, 0, 1e12),
+    "iterations": (int, 0, 1_000_000),
     "trials": (int, 1, 100_000),
-    "seconds": (float, 1, 1_000_000),
+    "islands": (int, 1, 1000),
+    "population": (int, 1, 100_000),
+    "migrate": (int, 1, 1_000_000),
+    "stale": (int, 1, 100_000),
+    "proposing": (int, 1, 1000),
+    "seconds": (float, 0, 10_000_000),
+    "evaluations": (int, 0, 1_000_000_000),
+    "tokens": (int, 0, 10**15),
+    "dollars": (float, 0, 1e9),
+    "gpu_minutes": (float, 0, 1e9),
     "seed": (int, 0, 2**32 - 1),
     "timeout": (float, 0.1, 3600),
 }
-DEVICES = ("auto", "cuda", "hip", "cpu")
+CHOICES = {
+    "device": ("auto", "cuda", "hip", "cpu"),
+    "search": ("full", "rules", "llm", "best-of-n", "bo"),
+    "race": ("on", "off"),
+}
+AXES = ("instructions", "distance", "registers", "shared", "spills")
 
 # Where no gate is given: 10 % for a processor that others use too, 1 % for a GPU that is timed by one process at once.
 DEFAULT_GATES = {"cpu": 0.1, "cuda": 0.01, "hip": 0.01}
@@ -42,6 +71,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("r3_evolve", "twin of --r3-evolve", type="bool", default=False)
     group.addoption("--r3-history", action="store_true", default=None, help="keep this run's times in reports/history")
     parser.addini("r3_history", "twin of --r3-history", type="bool", default=False)
+    group.addoption(
+        "--r3-resume", action="store_true", default=None, help="go on with the searches whose ledgers are there"
+    )
+    parser.addini("r3_resume", "twin of --r3-resume", type="bool", default=False)
     for name, default, metavar, text in OPTIONS:
         group.addoption(flag(name), metavar=metavar, default=None, help=f"{text} (default: {default or 'off'})")
         parser.addini(f"r3_{name}", f"twin of --r3-{name}", default=default)
@@ -84,8 +117,27 @@ def check_options(config: pytest.Config) -> None:
     for name in NUMBERS:
         if option(config, name) != "":
             number(config, name)
-    if option(config, "device") not in DEVICES:
-        raise pytest.UsageError(f"--r3-device takes {', '.join(DEVICES)}, not {option(config, 'device')!r}")
+    for name, values in CHOICES.items():
+        if option(config, name) not in values:
+            raise pytest.UsageError(f"{flag(name)} takes {', '.join(values)}, not {option(config, name)!r}")
+    if not set(axes(config)) <= set(AXES) or not axes(config):
+        raise pytest.UsageError(f"--r3-axes takes some of {', '.join(AXES)}, not {option(config, 'axes')!r}")
+
+
+def axes(config: pytest.Config) -> tuple[str, ...]:
+    """The axes of the archive, each once."""
+    return tuple(dict.fromkeys(name.strip() for name in str(option(config, "axes")).split(",")))
+
+
+def check_proposer(config: pytest.Config) -> None:
+    """UsageError for a proposer that does not exist; whether it answers is asked when it is needed."""
+    from r3bench.errors import ModelError
+    from r3bench.evolve.propose import check_proposers
+
+    try:
+        check_proposers(str(option(config, "proposer")))
+    except ModelError as error:
+        raise pytest.UsageError(f"--r3-proposer: {error}") from None
 
 
 def check_device(config: pytest.Config) -> None:

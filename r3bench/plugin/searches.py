@@ -1,9 +1,10 @@
-"""``--r3-evolve``: one search per kernel, its ledger, and the application's report after each."""
+"""``--r3-evolve``: one search of all kernels, a ledger for each, and the application's report after each."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from math import inf
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any, cast
@@ -11,60 +12,163 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from r3bench.plugin.checks import Finding, count, server_of
-from r3bench.plugin.options import DEFAULT_GATES, gate, number, option
+from r3bench.plugin.options import DEFAULT_GATES, axes, check_proposer, gate, number, option
 
 if TYPE_CHECKING:
-    from r3bench.evolve import Settings
-    from r3bench.ledger import KernelResult
+    from r3bench.errors import LedgerError
+    from r3bench.evolve import Kernel, Settings
+    from r3bench.ledger import KernelResult, Ledger
     from r3bench.plugin.items import CaptureItem
+
+RUNNING: pytest.StashKey[Running] = pytest.StashKey()
 
 
 def run_evolve(item: CaptureItem) -> None:
     """Search for a faster version of the item's kernel; what was found is in the ledger and the report."""
-    from r3bench import store, worktree
-    from r3bench.evolve import evolve
-    from r3bench.ledger import Ledger
-
-    tree = worktree.Folder(item.config.rootpath)
-    siblings = [store.open_capture(path) for path in store.find([Path(item.capture.path).parent])]
-    path = ledger_path(item)
-    try:
-        with Ledger.open(path, resume=False) as ledger:
-            (result,) = evolve(
-                [item.capture],
-                server_of(item.config),
-                settings(item),
-                ledger,
-                progress_line(item.config),
-                working=lambda capture: worktree.variant(capture, tree),
-                neighbours=siblings,
-            )
-    finally:
-        write_report(path.parent)
+    running = item.config.stash.get(RUNNING, None)
+    if running is None or item not in running.items:
+        running = item.config.stash[RUNNING] = Running(together(item))
+        running.explore()
+    result = running.conclude(item)
     if result.status == "interrupted":
+        running.end()
         raise KeyboardInterrupt
     if result.status == "failed":
         raise Finding(f"{item.capture.name}: nothing to search: {result.detail}")
 
 
-def settings(item: CaptureItem) -> Settings:
-    from r3bench.evolve import Settings
+def together(item: CaptureItem) -> list[CaptureItem]:
+    """The items whose kernels are searched at once: all of the session, or one where pytest-xdist hands them out."""
+    if hasattr(item.config, "workerinput"):
+        return [item]
+    items = list(searched(item.session.items))
+    return items[items.index(item) :]
 
-    kind = server_of(item.config).target.device
+
+def searched(items: Iterable[pytest.Item]) -> Iterator[CaptureItem]:
+    for item in items:
+        if getattr(item, "kind", "") == "evolve" and not any(item.iter_markers("skip")):
+            yield cast("CaptureItem", item)
+
+
+class Running:
+    """A search of some items' kernels: explored together, concluded as each item's turn comes."""
+
+    def __init__(self, items: Sequence[CaptureItem]) -> None:
+        from r3bench.errors import LedgerError
+        from r3bench.ledger import Ledger
+
+        self.items = items
+        self._ledgers: dict[CaptureItem, Ledger] = {}
+        self._locked: dict[CaptureItem, LedgerError] = {}
+        self._concluded: dict[CaptureItem, KernelResult] = {}
+        for item in items:
+            try:
+                self._ledgers[item] = Ledger.open(ledger_path(item), resume=bool(option(item.config, "resume")))
+            except LedgerError as error:
+                self._locked[item] = error
+
+    def explore(self) -> None:
+        """Search all kernels whose ledgers are free."""
+        from r3bench.evolve import Search
+        from r3bench.evolve.propose import open_proposers
+
+        item = self.items[0]
+        chosen = settings(item, len(self._ledgers))
+        config, who = item.config, "rules" if chosen.search == "rules" else str(option(item.config, "proposer"))
+        proposer = open_proposers(who, seed=chosen.seed)
+        try:
+            self._search = Search(
+                [kernel(item, ledger) for item, ledger in self._ledgers.items()],
+                server_of(config),
+                proposer,
+                chosen,
+                progress_line(config),
+            )
+            self._search.explore()
+        except BaseException:
+            self._close()
+            raise
+        finally:
+            proposer.close()
+
+    def conclude(self, item: CaptureItem) -> KernelResult:
+        """The item's result, and the report with it. LedgerError where another run writes its ledger."""
+        if item in self._locked:
+            raise self._locked[item]
+        try:
+            with self._ledgers.pop(item):
+                return self._search.conclude(item.capture)
+        finally:
+            write_report(ledger_path(item).parent)
+
+    def end(self) -> None:
+        """Conclude what is left, so that an interrupted session reports all that was found."""
+        for item in list(self._ledgers):
+            self.conclude(item)
+
+    def _close(self) -> None:
+        while self._ledgers:
+            self._ledgers.popitem()[1].close()
+
+
+def kernel(item: CaptureItem, ledger: Ledger) -> Kernel:
+    """What is searched for an item."""
+    from r3bench import store, worktree
+    from r3bench.evolve import Kernel, neighbours_of
+
+    tree = worktree.Folder(item.config.rootpath)
+    siblings = [store.open_capture(path) for path in store.find([Path(item.capture.path).parent])]
+    return Kernel(
+        capture=item.capture,
+        ledger=ledger,
+        working=lambda capture: worktree.variant(capture, tree),
+        neighbours=neighbours_of(item.capture, siblings),
+    )
+
+
+def settings(item: CaptureItem, kernels: int) -> Settings:
+    """What the options say, for a search of so many kernels at once."""
+    from r3bench.evolve import MODES, Limits, Settings
+
+    config, kind = item.config, server_of(item.config).target.device
+
+    def limit(name: str) -> float:
+        return number(config, name) if option(config, name) != "" else inf
+
+    mode = str(option(config, "search"))
+    population = int(number(config, "population"))
     return Settings(
-        trials=int(number(item.config, "trials")),
-        seconds=number(item.config, "seconds"),
-        seed=int(number(item.config, "seed")),
+        search=mode,  # type: ignore[arg-type]  # one of the choices
+        iterations=int(number(config, "iterations")),
+        trials=int(number(config, "trials")) if option(config, "trials") else MODES[mode].trials,  # type: ignore[index]
+        race=option(config, "race") == "on",
+        islands=int(number(config, "islands")),
+        population=population,
+        migrate=int(number(config, "migrate")),
+        axes=axes(config),
+        stale=int(number(config, "stale")) if option(config, "stale") else max(1, population // 4),
+        proposing=int(number(config, "proposing")),
+        limits=Limits(
+            seconds=number(config, "seconds") * kernels,
+            evaluations=limit("evaluations"),
+            tokens=limit("tokens"),
+            dollars=limit("dollars"),
+            gpu_minutes=limit("gpu_minutes"),
+        ),
+        seed=int(number(config, "seed")),
         kernels=count(item.session, "evolve"),
-        gate=gate(item.config) or (Settings().gate if kind == "cpu" else DEFAULT_GATES[kind]),
+        gate=gate(config) or (Settings().gate if kind == "cpu" else DEFAULT_GATES[kind]),
     )
 
 
 def ledger_path(item: CaptureItem) -> Path:
-    """``<reports>/<application>/ledger/<kernel>.jsonl``; the store's name tells kernels apart."""
-    reports = item.config.rootpath / str(option(item.config, "reports"))
+    """``<reports>/<application>/ledger/<kernel>.jsonl``, with the mode where it is not the whole search; the store's
+    name tells kernels apart."""
+    reports, mode = item.config.rootpath / str(option(item.config, "reports")), str(option(item.config, "search"))
     kernel = Path(item.capture.path).name.partition(".zarr")[0]
-    return reports / re.sub(r"[^\w.-]", "_", item.capture.application) / "ledger" / f"{kernel}.jsonl"
+    name = f"{kernel}.jsonl" if mode == "full" else f"{kernel}.{mode}.jsonl"
+    return reports / re.sub(r"[^\w.-]", "_", item.capture.application) / "ledger" / name
 
 
 def write_report(folder: Path) -> None:
@@ -96,10 +200,10 @@ class Searches:
         self.began = time()
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        for item in session.items:
-            if getattr(item, "kind", "") == "evolve" and not any(item.iter_markers("skip")):
-                searched = cast("CaptureItem", item)
-                self.ledgers[ledger_path(searched)] = searched.capture.application
+        for item in searched(session.items):
+            self.ledgers[ledger_path(item)] = item.capture.application
+        if self.ledgers:
+            check_proposer(session.config)
 
     @pytest.hookimpl(trylast=True)  # below pytest-benchmark's wide table, where it is seen
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

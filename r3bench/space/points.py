@@ -29,8 +29,11 @@ class Space:
         legal_blocks: Sequence[Dim3] = (),
         launch: LaunchRule | None = None,
     ) -> Space:
-        """The space of a unit. ``legal_blocks`` are block shapes it may run with; that of ``launch`` (None: the recorded
-        one) always is, and comes first."""
+        """The space of a unit.
+
+        ``legal_blocks`` are block shapes it may run with; that of ``launch`` (None: the recorded one) always is, and
+        comes first.
+        """
         chosen = launch.apply(unit.launch) if launch is not None else unit.launch
         blocks = (chosen.block, *(block for block in legal_blocks if block != chosen.block))
         facts = unit_facts(capture.parameters, unit, chosen)

@@ -1,4 +1,4 @@
-"""What the tuner itself costs a trial: one ask and one tell of the TPE over the whole space of a kernel.
+"""What the tuner itself costs a trial: one ask and one tell of Optuna's TPE over the whole space of a kernel.
 
 Thread time, the median of 30 trials of one study, for five studies; printed are the least and the median of the five.
 The figure asked for: at most 4 ms.

@@ -17,7 +17,8 @@ import tempfile
 from pathlib import Path
 
 from r3bench import worktree
-from r3bench.evolve import Settings, evolve
+from r3bench.evolve import Limits, Settings, evolve
+from r3bench.evolve.propose import open_proposers
 from r3bench.ledger import KernelResult, Ledger
 from r3bench.model import Capture
 from r3bench.server import ReplayServer
@@ -31,9 +32,9 @@ def searched(capture: Capture, folder: Path, seed: int) -> KernelResult:
         ReplayServer("cpu", cache=folder / "cache") as server,
         Ledger.open(folder / f"{capture.name}.jsonl") as ledger,
     ):
-        settings = Settings(kernels=2, seed=seed)
-        tree = worktree.Folder(folder)
-        (result,) = evolve([capture], server, settings, ledger, working=lambda c: worktree.variant(c, tree))
+        settings = Settings(kernels=2, seed=seed, limits=Limits(seconds=20))
+        tree, rules = worktree.Folder(folder), open_proposers("rules", seed=seed)
+        (result,) = evolve([capture], server, settings, ledger, rules, working=lambda c: worktree.variant(c, tree))
     return result
 
 

@@ -20,7 +20,7 @@ from statistics import median
 from tests.benchmarks.machine import describe, judge
 
 LIMIT_MS = 50.0
-HEAVY = ("numpy", "zarr", "xarray", "llvmlite", "tree_sitter", "tabulate", "litellm", "cupy", "dask")
+HEAVY = ("numpy", "zarr", "xarray", "llvmlite", "optuna", "tree_sitter", "tabulate", "litellm", "cupy", "dask")
 PROGRAM = """
 import json, sys, time
 import pytest, _pytest.config

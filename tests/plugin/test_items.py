@@ -109,10 +109,14 @@ def test_collecting_needs_no_device(project: pytest.Pytester) -> None:
         ("--r3-seed=x", "a whole number"),
         ("--r3-trials=0", "a whole number from 1"),
         ("--r3-trials=1.5", "a whole number from 1"),
-        ("--r3-seconds=nan", "a number from 1"),
+        ("--r3-seconds=nan", "a number from 0"),
         ("--r3-timeout=-1", "a number from 0.1 to 3600"),
         ("--r3-timeout=inf", "a number from 0.1 to 3600"),
         ("--r3-device=abacus", "auto, cuda, hip, cpu"),
+        ("--r3-search=best", "full, rules, llm, best-of-n, bo"),
+        ("--r3-axes=colour", "some of instructions, distance, registers, shared, spills"),
+        ("--r3-race=maybe", "on, off"),
+        ("--r3-evaluations=-1", "a whole number from 0"),
     ],
 )
 def test_a_value_that_no_run_could_use_is_a_usage_error(project: pytest.Pytester, option: str, takes: str) -> None:

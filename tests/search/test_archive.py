@@ -38,7 +38,7 @@ def test_the_best_of_each_cell_stays() -> None:
     assert put(kept, 4, 1.6, (5, 0)).cell == (5, 0)
     assert [p.id for p in kept.islands[0].ranked()] == ["p4", "p3", "p0"]
     assert kept.best.id == "p4"
-    assert kept.cells == 3
+    assert {cell: p.id for cell, p in kept.cells.items()} == {(4, 0): "p0", (5, 0): "p4", (6, 1): "p3"}
 
 
 def test_the_worst_leaves_a_population_that_is_too_large() -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 
+import numpy as np
 import pytest
+from optuna.distributions import IntDistribution
 
-from r3bench.evolve.tuning import Ask, Point, Tuner, specialized
+from r3bench.evolve.tuning import Ask, Columns, Point, Tuner, _Table, specialized
 from r3bench.model import Target
 from r3bench.space import Knob, Space
 from tests.search.fake_server import capture
@@ -117,3 +120,38 @@ def test_it_is_quiet(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFix
     run(Tuner(SPACE, 0), 12, wins)
     assert capsys.readouterr() == ("", "")
     assert not caplog.records
+
+
+SIZES = {"a": IntDistribution(0, 2), "b": IntDistribution(0, 3), "c": IntDistribution(0, 1)}
+EVERY = dict(zip(SIZES, np.array(list(product(range(3), range(4), range(2)))).T, strict=True))
+
+
+def table(**seen: list[int]) -> _Table:
+    columns = {name: np.array(seen.get(name, [])) for name in SIZES}
+    return _Table(columns, SIZES, None, ordered={"b"})
+
+
+def test_a_density_sums_to_one_over_all_points_and_is_the_mean_of_its_components() -> None:
+    assert np.exp(table().log_pdf(EVERY)).tolist() == pytest.approx([1 / 24] * 24)
+    density = np.exp(table(a=[0, 2], b=[1, 3], c=[1, 0]).log_pdf(EVERY))
+    assert density.sum() == pytest.approx(1.0)
+
+
+def test_neighbours_share_in_what_was_seen_of_an_ordered_knob_only() -> None:
+    density = np.exp(table(a=[0], b=[0], c=[0]).log_pdf(EVERY)).reshape(3, 4, 2)
+    over_a, over_b = density.sum(axis=(1, 2)), density.sum(axis=(0, 2))
+    assert over_a[0] > over_a[1] == pytest.approx(over_a[2])
+    assert over_b[0] > over_b[1] > over_b[2]
+
+
+def test_the_sampler_estimates_with_our_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[int] = []
+    original = _Table.sample
+
+    def sample(self: _Table, rng: np.random.RandomState, size: int) -> Columns:
+        used.append(size)
+        return original(self, rng, size)
+
+    monkeypatch.setattr(_Table, "sample", sample)
+    run(Tuner(SPACE, 0), 8, wins)
+    assert used, "Optuna has moved the estimator that its sampler uses"
