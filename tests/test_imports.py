@@ -50,6 +50,7 @@ HOMES = {
     "pytest": {"plugin", "testing"},
     "pytest_benchmark": {"plugin"},
     "tabulate": {"report", "cli"},
+    "matplotlib": {"report.plots"},
     "filelock": {"server"},
     "numpy": {
         "store", "compare", "overrides", "stats", "measure", "perturb", "original", "replay", "levels", "server",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from r3bench.ledger import KernelResult
 from r3bench.report.documents import FORMAT, Document, document, portable
+from r3bench.report.html import html
 from r3bench.report.patches import patch
 from r3bench.report.prose import markdown
 from r3bench.report.runs import Run, gather
@@ -38,13 +39,14 @@ def write_application(
 
 
 def write_document(document: Document, folder: Path) -> list[Path]:
-    """Write ``report.json``, and ``report.md`` rendered from it, into a folder; the files."""
+    """Write ``report.json``, and ``report.md`` and ``report.html`` rendered from it, into a folder; the files."""
     return _write({name: render(document) for name, render in RENDERINGS.items()}, folder)
 
 
 RENDERINGS = {
     "report.json": lambda document: json.dumps(document, indent=1, allow_nan=False) + "\n",
     "report.md": markdown,
+    "report.html": html,
 }
 
 

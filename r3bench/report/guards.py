@@ -7,7 +7,7 @@ from typing import Any
 
 from r3bench.ledger import decode
 from r3bench.report.marks import bounded, command, escape, folded, grid, short_grid
-from r3bench.report.words import device_line, duration, machine_line, marker, words
+from r3bench.report.words import duration, marker, where_line, words
 from r3bench.stats import Comparison, Decision
 
 HEAD = ("kernel", "verdict", "change", "base", "head")
@@ -54,9 +54,8 @@ def layouts(document: Mapping[str, Any]) -> Sequence[tuple[Sequence[Sequence[str
 def markdown(document: Mapping[str, Any]) -> str:
     """The comment on a pull request: verdict, table, machine, how to reproduce; every kernel's evidence folded."""
     guard, found = document["guard"], document["guard"]["kernels"]
-    device = device_line(document["device"], document["target"])
     head = [marker(document), f"## {escape(guard['sentence'])}", "", *short_grid(HEAD, [row(f) for f in found]), ""]
-    head += [f"{_sides(guard)} {device} {escape(machine_line(document['conditions']))}".rstrip(), ""]
+    head += [f"{_sides(guard)} {escape(where_line(document), 1000)}", ""]
     head += ["To reproduce:", "", command(guard["reproduce"])]
     head += [f"- could not be guarded: {escape(error, 1000)}" for error in guard["errors"]]
     sections = ["\n".join(folded(f"{name(f)}: {f['verdict']}", _evidence(f))) for f in found if _says(f)]

@@ -46,6 +46,11 @@ def folded(summary: str, lines: Iterable[str]) -> Iterator[str]:
     yield "</details>"
 
 
+def code(text: str) -> str:
+    """Text as code within a line."""
+    return f"`{one_line(text).replace('`', '')}`"
+
+
 def command(line: str) -> str:
     """A command to copy; it is one line and cannot end its fence."""
     return f"```bash\n{one_line(line).replace('```', '')}\n```"

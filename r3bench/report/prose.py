@@ -7,19 +7,18 @@ from collections.abc import Iterator, Sequence
 from r3bench.ledger import KernelResult, SourceResult
 from r3bench.report import guards
 from r3bench.report.documents import Document, Entry, result_of
-from r3bench.report.marks import bounded, command, escape, folded, grid, short_grid
+from r3bench.report.marks import ROWS, bounded, code, command, escape, folded, grid, short_grid
 from r3bench.report.patches import also, overlap_words
 from r3bench.report.terminal import HEAD, row
 from r3bench.report.words import (
     as_sentence,
     busy_line,
-    device_line,
     duration,
     folder_name,
-    machine_line,
     marker,
     result_word,
     source_name,
+    where_line,
     words,
 )
 
@@ -32,8 +31,7 @@ def markdown(document: Document) -> str:
     kernels = [result_of(entry) for entry in entries]
     parts = [marker(document), f"# {verdict_line(document)}", ""]
     if kernels:
-        device = device_line(kernels[0].device, kernels[0].target)
-        parts += [f"{device} {escape(machine_line(document['conditions']))}".rstrip(), ""]
+        parts += [escape(where_line(document), 1000), ""]
     busy = busy_line(kernels)
     parts += [as_sentence(escape(busy)), ""] if busy else []
     parts += short_grid((*HEAD, "evaluations"), [[*row(kernel), str(kernel.evaluations)] for kernel in kernels])
@@ -49,7 +47,7 @@ def verdict_line(document: Document) -> str:
     return f"{escape(document['application'])}: {improved} of {len(document['kernels'])} kernels improved"
 
 
-_LEGEND = """\
+LEGEND = """\
 - *result*: *improved*: the whole interval lies above the baseline by more than the gate; *no gain*: no candidate was \
 surely faster by more than the gate; *unstable*: the best candidate's gain was not confirmed by a second contest in a \
 fresh process; *failed*: the baseline itself does not replay; *interrupted*: stopped before it was done.
@@ -73,7 +71,7 @@ parameter); write unrolling as `#pragma unroll`, pointers that do not overlap as
 
 
 def _legend(kernels: Sequence[KernelResult]) -> Iterator[str]:
-    yield _LEGEND
+    yield LEGEND
     if any(kernel.configuration is not None for kernel in kernels):
         yield _CONFIGURATION
     for rule, sentence in dict(pair for kernel in kernels for pair in kernel.rules).items():
@@ -95,7 +93,7 @@ def _section(entry: Entry, document: Document) -> Iterator[str]:
     )
     yield ""
     for arm in result.arms:
-        yield f"- {arm.name}: {escape(words(arm.comparison))}"
+        yield f"- {escape(arm.name)}: {escape(words(arm.comparison))}"
     yield from _offered(entry, result, document)
     for promotion in result.promotions:
         held_out = f"{promotion.held_out} of {promotion.units} held-out launches match"
@@ -104,26 +102,35 @@ def _section(entry: Entry, document: Document) -> Iterator[str]:
         for verdict in promotion.levels if promotion.promoted else ():
             yield f"  - verified, {verdict.level.value}: {escape(verdict.detail, 2000)}"
     if result.sources:
+        ranked = sorted(result.sources, key=lambda source: source.best_ns or float("inf"))
         yield ""
-        yield grid(("source", "trials", "matched", "default", "best"), [_source_row(result, s) for s in result.sources])
+        yield grid(("source", "trials", "matched", "default", "best"), [_source_row(result, s) for s in ranked[:ROWS]])
+        yield from _more(len(ranked), "sources")
     if result.failures:
+        failed = [(source_name(result, f.source), f.status, str(f.count), f.detail) for f in result.failures[:ROWS]]
         yield ""
-        failed = [(source_name(result, f.source), f.status, str(f.count), f.detail) for f in result.failures]
         yield grid(("failed source", "how", "times", "the first said"), failed)
+        yield from _more(len(result.failures), "failures")
+
+
+def _more(number: int, what: str) -> Iterator[str]:
+    if number > ROWS:
+        yield ""
+        yield f"{number - ROWS} more {what} are in report.json."
 
 
 def _offered(entry: Entry, result: KernelResult, document: Document) -> Iterator[str]:
     """The patch and the configuration of a kernel, and what to know before they are applied."""
     if entry["patch_file"] is not None:
         where = f"reports/{folder_name(document['application'])}/{entry['patch_file']}"
-        yield f"- source change: {escape(result.description, 2000)} (`git apply {where}`)"
+        yield f"- source change: {escape(result.description, 2000)} ({code(f'git apply {where}')})"
         for line in also(result):
             yield f"- {escape(line[:1].lower() + line[1:].rstrip('.'))}"
         if entry["overlaps"]:
             yield f"- it {escape(overlap_words(entry['overlaps']))}"
     if entry["configuration_file"] is not None:
         settings = f": {escape('; '.join(result.settings), 2000)}" if result.settings else ""
-        yield f"- configuration `{entry['configuration_file']}`{settings}"
+        yield f"- configuration {code(entry['configuration_file'])}{settings}"
 
 
 def _source_row(result: KernelResult, source: SourceResult) -> Sequence[str]:

@@ -11,7 +11,7 @@ from typing import Any
 from r3bench.ledger import KernelResult, Record, read, results
 from r3bench.stats import block_statistic
 
-_CURVE = 200  # points of a curve: each improvement is one, and the last evaluation
+_CURVE = 100  # points of a curve: each improvement is one, and the last evaluation
 _PICTURES = 4  # of wrong results, for each kernel
 
 

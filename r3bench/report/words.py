@@ -98,14 +98,14 @@ def busy_line(kernels: Iterable[KernelResult]) -> str:
     )
 
 
-def machine_line(conditions: Mapping[str, str]) -> str:
-    """The machine, as far as the conditions of a measurement name it; empty where they do not."""
-    named = [conditions[key] for key in ("processor", "device") if key in conditions]
-    told = [f"{text} {conditions[key]}" for key, text in _TOLD.items() if key in conditions]
-    return f"Machine: {', '.join([*named, *told])}." if named or told else ""
+def where_line(document: Mapping[str, Any]) -> str:
+    """Where a document's times were taken, and the machine as far as the conditions name it."""
+    told = [form.format(document["conditions"][key]) for key, form in _TOLD.items() if key in document["conditions"]]
+    machine = f" Machine: {', '.join(told)}." if told else ""
+    return device_line(document["device"], document["target"]) + machine
 
 
-_TOLD = {"cores": "cores", "driver": "driver", "cuda": "CUDA", "governor": "governor", "load": "load", "seal": "seal"}
+_TOLD = {"processor": "{}", "cores": "{} cores", "driver": "driver {}", "cuda": "CUDA {}", "load": "load {}"}
 
 
 def marker(document: Mapping[str, Any]) -> str:
@@ -123,4 +123,5 @@ def one_line(text: str) -> str:
 
 
 def no_control(text: str) -> str:
-    return re.sub(r"[\x00-\x1f\x7f]", " ", text)
+    """Text without control characters, and without those that turn its direction."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", " ", text)

@@ -1,0 +1,71 @@
+"""``r3bench report``: draw a report anew from ledgers or from its JSON document; nothing is run."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from r3bench.errors import LedgerError
+
+FORMATS = ("terminal", "markdown", "html", "json")
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "draw a report anew from a ledger, a folder of a run's report, or a report.json"
+    parser = commands.add_parser("report", help=text, description=f"{text.capitalize()}.")
+    parser.add_argument("place", type=Path, metavar="LEDGER|FOLDER", help="what a search or a guard wrote")
+    parser.add_argument("--format", choices=FORMATS, default="terminal", help="what is printed (default: terminal)")
+    parser.add_argument("--into", type=Path, metavar="DIR", help="also write report.json, report.md and report.html")
+    parser.add_argument("--plots", type=Path, metavar="DIR", help="also write plots as PDF; needs r3bench[plots]")
+    parser.set_defaults(run=report)
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """Print every document that the place holds in one format."""
+    from r3bench.report import write_document
+
+    for document in documents(arguments.place):
+        print(_rendered(document, arguments.format), end="")
+        if arguments.into is not None:
+            write_document(document, arguments.into)
+        if arguments.plots is not None:
+            from r3bench.report.plots import write_plots
+
+            write_plots(document, arguments.plots)
+    return 0
+
+
+def documents(place: Path) -> Iterator[Any]:
+    """The documents of a ledger, of a folder that holds ledgers or a report, or of a report's file."""
+    from r3bench.report import document, gather, load
+
+    if place.name.endswith(".json"):
+        yield load(place)
+        return
+    ledgers = [place] if place.is_file() else sorted((*place.glob("*.jsonl"), *place.glob("ledger/*.jsonl")))
+    if not ledgers and (place / "report.json").is_file():
+        yield load(place / "report.json")
+        return
+    if not ledgers:
+        raise LedgerError(f"{place} holds no ledger and no report.json; name what a search or a guard wrote")
+    found, run = gather(ledgers)
+    for application, kernels in found.items():
+        yield document(application, kernels, run)
+
+
+def _rendered(document: Any, form: str) -> str:
+    from r3bench.report import device_line, table
+    from r3bench.report.files import RENDERINGS
+
+    if form == "terminal":
+        said = document["guard"]["sentence"] if document["kind"] == "guard" else ""
+        lines = (
+            table(document, shutil.get_terminal_size().columns),
+            said,
+            device_line(document["device"], document["target"]),
+        )
+        return "".join(f"{line}\n" for line in lines if line)
+    return RENDERINGS["report.md" if form == "markdown" else f"report.{form}"](document)

@@ -1,0 +1,242 @@
+"""The report's charts, as SVG of our own. Colours come from the page's style sheet, so they follow light and dark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, isfinite
+from typing import Any
+
+from r3bench.report.html.elements import Markup, element, number
+from r3bench.report.html.plot import Scale, around, chart, label, line, titled, x_axis, y_axis
+from r3bench.report.words import duration, speedup
+from r3bench.stats import Comparison
+
+NAME = 17  # characters of a name in a chart
+
+
+def times(value: float) -> str:
+    return f"{value:g}x"
+
+
+def short(name: str) -> str:
+    return name if len(name) <= NAME else name[: NAME - 1] + "…"
+
+
+# -- two times of every kernel ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A kernel's time under two methods, in ns; ``kind`` is its decision and chooses the mark."""
+
+    name: str
+    x_ns: float
+    y_ns: float
+    kind: str
+
+
+def scatter(points: Sequence[Point], x_name: str, y_name: str) -> Markup:
+    """Time under one method against time under another; below the diagonal the second is faster."""
+    low, high = around([value for p in points for value in (p.x_ns, p.y_ns)], 1.4)
+    x, y = Scale(low, high, 56, 404, True), Scale(low, high, 330, 26, True)
+    marks = [x_axis(x, 330, 26, duration, x_name), y_axis(y, 56, 404, duration, y_name)]
+    marks += [line(x(low), y(low), x(high), y(high), "diagonal")]
+    marks += [label(398, 322, "faster", "zone", "end"), label(64, 40, "slower", "zone")]
+    marks += [_point(x(p.x_ns), y(p.y_ns), p) for p in points]
+    marks += _names([(x(p.x_ns), y(p.y_ns), short(p.name)) for p in points])
+    said = "; ".join(f"{p.name} {duration(p.x_ns)} to {duration(p.y_ns)}" for p in points[:20])
+    return chart(f"{y_name} against {x_name}, logarithmic. {said}", 420, 372, *marks)
+
+
+def _point(x: float, y: float, point: Point) -> Markup:
+    title = f"{point.name}: {duration(point.x_ns)} to {duration(point.y_ns)}, {point.kind}"
+    return titled("circle", title, cx=x, cy=y, r=5, class_=f"mark {point.kind}")
+
+
+def _names(places: Sequence[tuple[float, float, str]]) -> Iterator[Markup]:
+    """Names right or left of their points; one that would lie over another is left to the point's title."""
+    taken: list[tuple[float, float, float]] = []
+    for x, y, name in sorted(places):
+        width = 7.0 * len(name)
+        for start, anchor in ((x + 9, None), (x - 9 - width, "end")):
+            inside = start > 56 and start + width < 410
+            if inside and not any(abs(y - b) < 13 and start < c and a < start + width for a, b, c in taken):
+                taken.append((start, y, start + width))
+                yield label(x + (9 if anchor is None else -9), y + 4, name, "name", anchor)
+                break
+
+
+# -- intervals --------------------------------------------------------------------------------------------------------
+
+
+def forest(rows: Sequence[tuple[str, Comparison]], gate: float) -> Markup:
+    """Speedups with their intervals, one below the other; the band around 1 is what the gate calls the same."""
+    bounds = [v for _, c in rows for v in (c.low, c.high, c.speedup) if v and isfinite(v)]
+    low, high = around([0.9, 1.15, *bounds], 1.05)
+    x, bottom = Scale(low, min(high, 100.0), 132, 352, True), 18 + 26 * len(rows)
+    left, right = x(1 / (1 + gate)), x(1 + gate)
+    band = {"x": left, "y": 8.0, "width": right - left, "height": bottom - 8.0}
+    marks = [titled("rect", f"within the gate of {gate:.0%}", class_="band", **band)]
+    marks += [x_axis(x, bottom, 8, times, "speedup"), line(x(1), 8, x(1), bottom, "unit")]
+    for row, (name, comparison) in enumerate(rows):
+        marks += _interval(x, 24 + 26 * row, name, comparison)
+    said = "; ".join(f"{name} {speedup(comparison)} {comparison.decision.value}" for name, comparison in rows[:40])
+    return chart(f"Speedups with intervals. {said}", 496, bottom + 42, *marks, class_="chart wide")
+
+
+def _interval(x: Scale, y: float, name: str, comparison: Comparison) -> Iterator[Markup]:
+    kind, shown = comparison.decision.value, speedup(comparison)
+    low, high = comparison.low or x.low, comparison.high or x.high
+    yield label(124, y + 4, short(name), "name", "end")
+    yield line(x(low), y, x(high), y, f"whisker {kind}")
+    for end in (low, high):
+        if x.low <= end <= x.high:
+            yield line(x(end), y - 4, x(end), y + 4, f"whisker {kind}")
+    yield titled(
+        "circle", f"{name}: {shown}, {kind}", cx=x(comparison.speedup or 1), cy=y, r=4.5, class_=f"mark {kind}"
+    )
+    yield label(362, y + 4, shown, "value")
+
+
+# -- the blocks of a contest ------------------------------------------------------------------------------------------
+
+
+def strip(comparison: Comparison) -> Markup:
+    """Every block's ratio in the order in which it was taken; the band is the interval. Beside it its repetition."""
+    contests = [comparison, *([comparison.repeat] if comparison.repeat is not None and comparison.repeat.d else [])]
+    ratios = [exp(-d) for contest in contests for d in contest.d]
+    low, high = around([*ratios, 1.0], 1.05)
+    y = Scale(low, high, 92, 14, True)
+    room = 340 / (len(ratios) + 3 * (len(contests) - 1) + 1)
+    marks, start = [y_axis(y, 44, 396, times, "", 4), line(44, y(1), 396, y(1), "unit")], 48.0
+    for number_, contest in enumerate(contests):
+        marks += _blocks(contest, y, start, room, "" if number_ == 0 else "again in a fresh process, ")
+        start += room * (len(contest.d) + 3)
+    said = f"{len(comparison.d)} blocks from {min(ratios):.2f}x to {max(ratios):.2f}x"
+    return chart(f"Speedup of every block: {said}.", 404, 104, *marks)
+
+
+def _blocks(contest: Comparison, y: Scale, start: float, room: float, where: str) -> Iterator[Markup]:
+    if contest.low is not None and contest.high is not None:
+        top, width = y(contest.high), room * len(contest.d)
+        yield titled("rect", f"{where}{speedup(contest)}", x=start, y=top, width=width,
+                     height=max(y(contest.low) - top, 1.0), class_="band")  # fmt: skip
+    places = [(start + room * (block + 0.5), y(exp(-d))) for block, d in enumerate(contest.d)]
+    for order, first in (("AB", "baseline"), ("BA", "candidate")):
+        own = [place for place, drawn in zip(places, contest.orders, strict=False) if drawn == order]
+        path = "".join(f"M{number(x)} {number(at)}h0" for x, at in own)  # round ends make a dot of each
+        if path:
+            yield titled("path", f"{where}{first} first", d=path, class_="block")
+            if order == "BA":
+                yield element("path", d=path, class_="hollow")
+
+
+# -- how fast the best was found --------------------------------------------------------------------------------------
+
+SERIES = 5  # colours for kinds of search
+
+
+def convergence(curves: Mapping[str, Sequence[Sequence[Any]]], baseline_ns: float | None) -> Markup:
+    """The best ranking time so far against evaluations, one line for each kind of search."""
+    values = [point[2] for curve in curves.values() for point in curve] + ([baseline_ns] if baseline_ns else [])
+    low, high = around(values, 1.1)
+    most = max(point[0] for curve in curves.values() for point in curve)
+    x, y = Scale(0, max(most, 1), 62, 404), Scale(low, high, 190, 26, True)
+    marks = [x_axis(x, 190, 26, "{:g}".format, "evaluations"), y_axis(y, 62, 404, duration, "best so far", 5)]
+    if baseline_ns:
+        marks += [
+            line(62, y(baseline_ns), 404, y(baseline_ns), "unit"),
+            label(400, y(baseline_ns) - 5, "baseline", anchor="end"),
+        ]
+    for number_, (name, curve) in enumerate(curves.items()):
+        marks += _steps(curve, x, y, f"series s{number_ % SERIES}")
+        if len(curves) > 1:
+            marks.append(label(70 + 66 * number_, 14, short(name), f"legend s{number_ % SERIES}"))
+    said = "; ".join(
+        f"{name}: {duration(curve[-1][2])} after {curve[-1][0]} evaluations" for name, curve in curves.items()
+    )
+    return chart(f"Best time so far. {said}.", 420, 232, *marks)
+
+
+def _steps(curve: Sequence[Sequence[Any]], x: Scale, y: Scale, class_: str) -> Iterator[Markup]:
+    first = curve[0]
+    path = f"M{number(x(first[0]))} {number(y(first[2]))}"
+    path += "".join(f"H{number(x(point[0]))}V{number(y(point[2]))}" for point in curve[1:])
+    yield titled("path", f"from {duration(first[2])} to {duration(curve[-1][2])}", d=path, class_=class_)
+    for evaluations, seconds, ns, source in curve[-12:]:
+        title = f"{duration(ns)} after {evaluations} evaluations, {seconds:.1f} s: {source}"
+        yield titled("circle", title, cx=x(evaluations), cy=y(ns), r=2.6, class_=class_.replace("series", "dot"))
+
+
+# -- the archive ------------------------------------------------------------------------------------------------------
+
+SHADES = 6
+
+
+def heat_map(archive: Mapping[str, Any]) -> Markup:
+    """The best speedup of every cell that any island filled, on the first two axes; the darker the faster."""
+    best = _best_cells(archive["cells"])
+    edges = [*archive["edges"], []][:2]
+    columns, rows = (len(edge) + 1 for edge in edges)
+    size = min(36.0, 330 / columns)
+    top = max(cell["speedup"] for cell in best.values())
+    marks = []
+    for (column, row), cell in best.items():
+        shade = min(int(SHADES * max(cell["speedup"] - 0.5, 0) / max(top - 0.5, 0.01)), SHADES - 1)
+        title = f"{cell['id']}, {cell['origin']}, island {cell['island']}: {cell['speedup']:.2f}x"
+        at = {"x": 70 + size * column, "y": 20 + size * (rows - 1 - row)}
+        marks.append(titled("rect", title, **at, width=size - 2, height=size - 2, class_=f"cell h{shade}"))
+        if size >= 30 and len(best) <= 40:
+            marks.append(
+                label(
+                    at["x"] + size / 2 - 1, at["y"] + size / 2 + 3, f"{cell['speedup']:.2f}", f"in h{shade}", "middle"
+                )
+            )
+    x, y = [*archive["axes"], ""][:2]
+    bottom = 20 + size * rows
+    marks += [*_edges(edges[0], 70 + size, bottom + 12, size, 0), *_edges(edges[1], 62, bottom - size + 4, 0, -size)]
+    marks += [label(70 + size * columns / 2, bottom + 30, x, "axis", "middle"), label(62, 12, y, "axis", "end")]
+    said = f"{len(best)} of {columns * rows} cells are filled, the best {top:.2f}x"
+    return chart(f"The archive's best programs by {x} and {y}: {said}.", 420, bottom + 42, *marks)
+
+
+def _best_cells(cells: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], Mapping[str, Any]]:
+    best: dict[tuple[int, int], Mapping[str, Any]] = {}
+    for cell in cells:
+        place = (cell["cell"][0], cell["cell"][1] if len(cell["cell"]) > 1 else 0)
+        if place not in best or cell["speedup"] > best[place]["speedup"]:
+            best[place] = cell
+    return best
+
+
+def _edges(edges: Sequence[float], x: float, y: float, dx: float, dy: float) -> Iterator[Markup]:
+    every = -(-len(edges) // 8) if edges else 1
+    for number_, edge in list(enumerate(edges))[::every]:
+        yield label(x + dx * number_, y + dy * number_, f"{edge:g}", "tick", "middle" if dx else "end")
+
+
+# -- wrong results ----------------------------------------------------------------------------------------------------
+
+
+def error_picture(difference: Mapping[str, Any]) -> Markup:
+    """Where a buffer differs from what was recorded: each square is a part of it, stronger where more differs."""
+    rows = difference["picture"][:32]
+    columns = max(map(len, rows))
+    marks = [titled("rect", "the buffer", x=0, y=0, width=columns, height=len(rows), class_="buffer")]
+    for share, digits in enumerate(("0123", "456", "789")):
+        path = "".join(f"M{start} {row + 0.5:g}h{end - start}" for row, start, end in _runs(rows, digits))
+        if path:
+            title = f"{digits[0]}0 to {int(digits[-1]) + 1}0 % of the elements"
+            marks.append(titled("path", title, d=path, class_=f"wrong w{share}"))
+    said = f"{difference['count']} of {difference['elements']} elements of {difference['buffer']} differ"
+    size = min(10.0, 330 / columns)
+    scaled = element("g", *marks, transform=f"scale({size:g})")
+    return chart(said, size * columns, size * len(rows), scaled)
+
+
+def _runs(rows: Sequence[str], digits: str) -> Iterator[tuple[int, int, int]]:
+    """Row, start and end of everything in the rows that consists of these digits."""
+    for row, found in enumerate(rows):
+        yield from ((row, run.start(), run.end()) for run in re.finditer(f"[{digits}]+", found))

@@ -1,0 +1,84 @@
+"""The page of a guard: base against head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from r3bench.report import guards
+from r3bench.report.html import charts, code
+from r3bench.report.html.elements import Markup, element
+from r3bench.report.html.parts import anchor, badge, bullets, command, contents, contest, head, machine
+from r3bench.report.html.plot import figure
+from r3bench.report.html.tables import Cell, table
+from r3bench.report.words import as_sentence, duration
+from r3bench.stats import Decision
+
+LINES = 100  # of a change that are shown
+
+Finding = Mapping[str, Any]
+
+
+def guarded(document: Mapping[str, Any]) -> tuple[str, list[Markup]]:
+    """Title and content."""
+    guard = document["guard"]
+    found = guard["kernels"]
+    said = [finding for finding in found if finding["fails"] or finding["comparison"] or finding["notes"]]
+    main = [
+        *_overview(found),
+        element("h2", "Kernels", id="kernels"),
+        table("Worst first. Headings sort.", guards.HEAD, [_row(finding) for finding in found]),
+        *(_section(finding) for finding in said),
+        element("h2", "To reproduce"),
+        command(guard["reproduce"]),
+        machine(document["conditions"]),
+    ]
+    title = as_sentence(guard["sentence"])
+    warnings = [f"Could not be guarded: {error}" for error in guard["errors"]]
+    return title, [head(document, title, warnings), contents([guards.name(f) for f in said]), element("main", *main)]
+
+
+def _row(finding: Finding) -> list[Cell | str]:
+    contest_ = guards.comparison_of(finding)
+    times = (contest_.baseline_ns, contest_.candidate_ns) if contest_ is not None else (None, None)
+    change = Cell(guards.change(contest_), (contest_.speedup or 0.0) if contest_ is not None else 0.0)
+    return [
+        guards.name(finding),
+        Cell(badge(finding["verdict"])),
+        change,
+        *(Cell(duration(ns), ns or 0.0) for ns in times),
+    ]
+
+
+def _overview(found: list[Finding]) -> Iterator[Markup]:
+    contests = [(guards.name(f).split("/", 1)[-1], guards.comparison_of(f)) for f in found]
+    timed = [(name, c) for name, c in contests if c is not None and c.candidate_ns and c.low and c.high and c.speedup]
+    if not timed:
+        return
+    points = [
+        charts.Point(name, c.baseline_ns, c.candidate_ns, _kind(c.decision))
+        for name, c in timed
+        if c.baseline_ns and c.candidate_ns
+    ]
+    shown = [figure("Time of a launch", charts.scatter(points, "time of base", "time of head"))] if points else []
+    forest = figure("Head against base", charts.forest(timed, timed[0][1].gate), note="Left of 1x the head is slower.")
+    yield element("div", *shown, forest, class_="pair")
+
+
+def _kind(decision: Decision) -> str:
+    return decision.value if decision in (Decision.FASTER, Decision.SLOWER) else "same"
+
+
+def _section(finding: Finding) -> Markup:
+    name, comparison = guards.name(finding), guards.comparison_of(finding)
+    rows = guards.static_rows(finding)
+    return element(
+        "section",
+        element("h2", name, " ", badge(finding["verdict"]), id=anchor(name)),
+        element("p", as_sentence(finding["detail"])) if finding["detail"] else "",
+        *bullets(finding["notes"]),
+        *([element("div", contest("head against base", comparison), class_="pair")] if comparison is not None else []),
+        *([table("Compiled code", ("what", "base", "head"), rows)] if rows else []),
+        *([code.difference(finding["diff"], LINES)] if finding.get("diff") else []),
+        class_="kernel",
+    )

@@ -1,0 +1,227 @@
+"""The page of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from r3bench.ledger import Failures, KernelResult, SourceResult
+from r3bench.report.documents import result_of
+from r3bench.report.html import charts, code
+from r3bench.report.html.elements import Markup, element
+from r3bench.report.html.parts import anchor, badge, bullets, command, contents, contest, head, machine
+from r3bench.report.html.plot import figure
+from r3bench.report.html.tables import Cell, table
+from r3bench.report.patches import also, overlap_words
+from r3bench.report.prose import LEGEND
+from r3bench.report.words import as_sentence, busy_line, duration, result_word, source_name, speedup
+from r3bench.stats import Comparison, Decision
+
+SOURCES = 15  # rows of a kernel's tables of sources and failures
+PICTURES = 1  # of wrong results of one kernel
+LINES = 800  # of source changes in a page, shared by its kernels
+
+Entry = Mapping[str, Any]
+
+
+def searched(document: Mapping[str, Any]) -> tuple[str, list[Markup]]:
+    """Title and content."""
+    entries = document["kernels"]
+    kernels = [result_of(entry) for entry in entries]
+    improved = sum(kernel.status == "improved" for kernel in kernels)
+    title = f"{document['application']}: {improved} of {len(kernels)} kernels improved"
+    warnings = [as_sentence(line) if (line := busy_line(kernels)) else "", _damage(document["damaged_ledger_lines"])]
+    main = [
+        *_overview(entries, kernels),
+        element("h2", "Kernels", id="kernels"),
+        table("Largest gain first. Headings sort.", _HEAD, [_row(kernel) for kernel in kernels]),
+        *(_section(entry, kernel, LINES // len(entries)) for entry, kernel in zip(entries, kernels, strict=True)),
+        element("h2", "How to read this"),
+        *bullets(line.removeprefix("- ").replace("*", "") for line in LEGEND.splitlines()),
+        element("h2", "To reproduce"),
+        command(document["reproduce"]),
+        machine(document["conditions"]),
+    ]
+    return title, [
+        head(document, title, warnings),
+        contents([kernel.kernel for kernel in kernels]),
+        element("main", *main),
+    ]
+
+
+def _damage(lines: int) -> str:
+    return f"{lines} lines of the ledgers are damaged and were left out." if lines else ""
+
+
+# -- all kernels ------------------------------------------------------------------------------------------------------
+
+_HEAD = ("kernel", "result", "patch alone", "with configuration", "baseline", "evaluations")
+
+
+def _row(kernel: KernelResult) -> list[Cell | str]:
+    full = kernel.arm("patch and configuration") or kernel.arm("configuration")
+    name = element("a", kernel.kernel, href=f"#{anchor(kernel.kernel)}")
+    return [
+        *(name, Cell(badge(result_word(kernel))), _gain(kernel.arm("patch")), _gain(full)),
+        Cell(duration(kernel.baseline_ns), kernel.baseline_ns or 0.0),
+        Cell(str(kernel.evaluations), kernel.evaluations),
+    ]
+
+
+def _gain(comparison: Comparison | None) -> Cell:
+    value = comparison.speedup if comparison is not None and comparison.speedup is not None else 0.0
+    return Cell(speedup(comparison), value)
+
+
+def best_arm(kernel: KernelResult) -> Comparison | None:
+    """The contest with the largest claimed speedup, else any that was timed."""
+    timed = [arm.comparison for arm in kernel.arms if arm.name != "toolchain" and arm.comparison.candidate_ns]
+    return max(timed, key=lambda c: (c.decision is Decision.FASTER, c.speedup or 0.0), default=None)
+
+
+def _overview(entries: Sequence[Entry], kernels: Sequence[KernelResult]) -> Iterator[Markup]:
+    points = [_point(kernel) for kernel in kernels if kernel.baseline_ns]
+    rows = [
+        (kernel.kernel.split("/", 1)[-1] + _SUFFIX[arm.name], arm.comparison)
+        for kernel in kernels
+        for arm in kernel.arms
+        if _timed(arm.comparison)
+    ]
+    shown = []
+    if points:
+        chart = charts.scatter(points, "time of the baseline", "time under r3bench")
+        shown.append(figure("Time of a launch", chart, note="Hollow: nothing surely faster was found."))
+    if rows:
+        chart = charts.forest(rows, rows[0][1].gate)
+        shown.append(
+            figure("Speedups and their intervals", chart, note="+c: with configuration. Band: within the gate.")
+        )
+    shown += [figure(f"Full search against {name}", chart) for name, chart in _methods(entries)]
+    if shown:
+        yield element("div", *shown, class_="pair")
+
+
+_SUFFIX = {"patch": "", "patch and configuration": " +c", "configuration": " +c", "toolchain": " toolchain"}
+
+
+def _timed(comparison: Comparison) -> bool:
+    bounds = (comparison.speedup, comparison.low, comparison.high)
+    return comparison.candidate_ns is not None and all(bound is not None and bound > 0 for bound in bounds)
+
+
+def _point(kernel: KernelResult) -> charts.Point:
+    best, baseline = best_arm(kernel), kernel.baseline_ns or 1.0
+    claimed = best is not None and best.decision is Decision.FASTER
+    after = best.candidate_ns if best is not None and claimed else None
+    return charts.Point(kernel.kernel.split("/", 1)[-1], baseline, after or baseline, "faster" if claimed else "same")
+
+
+def _methods(entries: Sequence[Entry]) -> Iterator[tuple[str, Markup]]:
+    """Other kinds of search that were run, each against the full one by the best ranking times."""
+    found: dict[str, list[charts.Point]] = {}
+    for entry in entries:
+        curves = entry.get("convergence", {})
+        for name, curve in curves.items():
+            if name != "full" and "full" in curves:
+                x, y = curve[-1][2], curves["full"][-1][2]
+                kind = "faster" if y < x else "same"
+                found.setdefault(name, []).append(charts.Point(entry["kernel"].split("/", 1)[-1], x, y, kind))
+    for name, points in found.items():
+        yield name, charts.scatter(points, f"best ranking time, {name}", "best ranking time, full")
+
+
+# -- one kernel -------------------------------------------------------------------------------------------------------
+
+
+def _section(entry: Entry, kernel: KernelResult, lines: int) -> Markup:
+    summary = f"{as_sentence(kernel.detail)} Baseline: {kernel.baseline}, {duration(kernel.baseline_ns)} a launch; "
+    summary += f"{kernel.evaluations} evaluations in {kernel.seconds:.0f} s, seed {kernel.seed}."
+    figures = [*(contest(arm.name, arm.comparison) for arm in kernel.arms), *_search_figures(entry, kernel)]
+    return element(
+        "section",
+        element("h2", kernel.kernel, " ", badge(result_word(kernel)), id=anchor(kernel.kernel)),
+        element("p", summary),
+        *_offered(entry, kernel),
+        *([element("div", *figures, class_="pair")] if figures else []),
+        *_change(entry, lines),
+        *_tried(entry, kernel),
+        class_="kernel",
+    )
+
+
+def _offered(entry: Entry, kernel: KernelResult) -> list[Markup]:
+    lines: list[str] = []
+    if entry["patch_file"]:
+        lines += [f"Source change: {kernel.description} ({entry['patch_file']})", *also(kernel)]
+    lines += [f"It {overlap_words(entry['overlaps'])}."] if entry["overlaps"] else []
+    if entry["configuration_file"]:
+        lines.append(f"Configuration {entry['configuration_file']}: {'; '.join(kernel.settings)}")
+    return bullets(lines)
+
+
+def _search_figures(entry: Entry, kernel: KernelResult) -> Iterator[Markup]:
+    if "convergence" in entry:
+        chart = charts.convergence(entry["convergence"], kernel.baseline_ns)
+        yield figure("How fast the best was found", chart, note="Ranking times: quick measurements, no claims.")
+    if "archive" in entry:
+        fates = ", ".join(f"{count} {fate}" for fate, count in entry["archive"]["fates"].items())
+        yield figure(
+            "Archive", charts.heat_map(entry["archive"]), note=f"Best ranking speedup of a cell. Programs: {fates}."
+        )
+    for picture in entry.get("pictures", [])[:PICTURES]:
+        note = f"Source {picture['source']}: {picture['first_actual']} where {picture['first_expected']} was recorded."
+        yield figure(f"Wrong result in {picture['buffer']}", charts.error_picture(picture), note=note)
+
+
+def _change(entry: Entry, lines: int) -> list[Markup]:
+    if not entry["diff"]:
+        return []
+    return [element("h3", f"Source change in {entry['source']}"), code.difference(entry["diff"], lines)]
+
+
+def _tried(entry: Entry, kernel: KernelResult) -> Iterator[Markup]:
+    lines = [f"{source_name(kernel, p.rule)}: {p.reason} ({p.held_out} of {p.units} held-out launches match)"
+             for p in kernel.promotions]  # fmt: skip
+    levels = [
+        f"verified, {level.level.value}: {level.detail}" for p in kernel.promotions if p.promoted for level in p.levels
+    ]
+    inside = [*([element("h3", "Candidates")] if lines else []), *bullets([*lines, *levels]), *_tables(entry, kernel)]
+    if inside:
+        yield element("details", element("summary", "What was tried, and what failed"), *inside)
+
+
+def _tables(entry: Entry, kernel: KernelResult) -> Iterator[Markup]:
+    if kernel.sources:
+        ranked = sorted(kernel.sources, key=lambda s: s.best_ns or float("inf"))
+        rows = [_source(kernel, source) for source in ranked[:SOURCES]]
+        caption = "Sources" + (f": the fastest {SOURCES} of {len(ranked)}" if len(ranked) > SOURCES else "")
+        yield table(caption, ("source", "trials", "matched", "default", "best"), rows)
+    if kernel.failures:
+        failed = [_failure(kernel, failures) for failures in kernel.failures[:SOURCES]]
+        yield table("Failures", ("source", "how", "times", "the first said"), failed)
+    if "replies" in entry:
+        yield table("Proposals", ("from", "calls", "failed", "tokens", "cached", "cost", "seconds"),
+                    [_reply(total) for total in entry["replies"]])  # fmt: skip
+
+
+def _source(kernel: KernelResult, source: SourceResult) -> list[Cell | str]:
+    best = f"same code as {source_name(kernel, source.same_as)}" if source.same_as else duration(source.best_ns)
+    return [
+        source_name(kernel, source.rule),
+        *(Cell(str(count), count) for count in (source.trials, source.matched)),
+        Cell(duration(source.default_ns), source.default_ns or 0.0),
+        Cell(best, source.best_ns or float("inf")),
+    ]
+
+
+def _failure(kernel: KernelResult, failures: Failures) -> list[Cell | str]:
+    count = Cell(str(failures.count), failures.count)
+    return [source_name(kernel, failures.source), failures.status, count, failures.detail[:200]]
+
+
+def _reply(total: Mapping[str, Any]) -> list[Cell | str]:
+    tokens = total["prompt_tokens"] + total["answer_tokens"]
+    cached = total["cached_tokens"] / total["prompt_tokens"] if total["prompt_tokens"] else 0.0
+    shown = [("calls", "{}"), ("failed", "{}"), ("cost", "{:.4g}"), ("seconds", "{:.0f}")]
+    calls, failed, cost, seconds = (Cell(form.format(total[key]), total[key]) for key, form in shown)
+    return [total["model"], calls, failed, Cell(f"{tokens:.0f}", tokens), Cell(f"{cached:.0%}", cached), cost, seconds]

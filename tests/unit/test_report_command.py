@@ -1,0 +1,66 @@
+"""``r3bench report``: the same document in every format, from ledgers, folders and documents."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from r3bench import report
+from r3bench.cli import main
+from r3bench.ledger import Ledger, encode
+from tests.unit.test_report import GUARD, IMPROVED, PLAIN
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The folder of a run: a ledger for each kernel."""
+    for result in (IMPROVED, PLAIN):
+        with Ledger.open(tmp_path / "demo" / "ledger" / f"{result.kernel.split('/')[1]}.jsonl") as ledger:
+            ledger.append("run", format=1, settings={"trials": 7, "seconds": 20.0})
+            ledger.append("result", result=encode(result))
+    return tmp_path / "demo"
+
+
+def test_every_format_from_folder_ledger_and_document(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(run)]) == 0
+    assert "1.75x" in capsys.readouterr().out
+    assert main(["report", str(run), "--format", "markdown"]) == 0
+    assert "pytest --r3-evolve captures/demo --r3-device cpu --r3-trials 7" in capsys.readouterr().out
+    assert main(["report", str(run / "ledger" / "k.jsonl"), "--format", "html"]) == 0
+    assert capsys.readouterr().out.startswith("<!DOCTYPE html>")
+    assert main(["report", str(run), "--format", "json", "--into", str(run)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["kernels"]) == 2
+    assert main(["report", str(run / "report.json"), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == found
+    assert {path.name for path in run.glob("report.*")} == {"report.json", "report.md", "report.html"}
+
+
+def test_a_guards_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report.write_document(GUARD, tmp_path)
+    assert main(["report", str(tmp_path)]) == 0
+    assert "1 of 2 kernels is slower than main" in capsys.readouterr().out
+
+
+def test_what_cannot_be_reported_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path)]) == 3
+    assert (
+        capsys.readouterr().err
+        == f"r3bench: {tmp_path} holds no ledger and no report.json; name what a search or a guard wrote\n"
+    )
+    assert main(["report", str(tmp_path / "gone.jsonl")]) == 3
+    assert "holds no ledger" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["report", str(tmp_path), "--format", "pdf"])
+
+
+def test_plots_for_publication(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(run), "--plots", str(tmp_path / "plots")]) == 0
+    for name in ("times.pdf", "speedups.pdf"):
+        assert (tmp_path / "plots" / name).read_bytes().startswith(b"%PDF")
+    (tmp_path / "plain").mkdir()
+    report.write_document(report.document("demo", [PLAIN]), tmp_path / "plain")
+    assert main(["report", str(tmp_path / "plain"), "--plots", str(tmp_path)]) == 3
+    assert "nothing was timed" in capsys.readouterr().err
