@@ -222,7 +222,8 @@ class Configuration:
     """How IR becomes code: base pipeline, extra passes in order, tuning, specialization, launch bounds, registers.
 
     ``before`` and ``after`` name extra passes run around the base pipeline; ``tuning`` holds options of the pipeline
-    itself, ``options`` LLVM's own command-line options, ``assembler`` those of ptxas, for CUDA only.
+    itself, ``options`` LLVM's own command-line options, ``assembler`` those of ptxas, for CUDA only. ``fast_math`` adds
+    nvcc's flag of that name to the source's own.
     ``Configuration()`` is the default pipeline.
     """
 
@@ -236,6 +237,7 @@ class Configuration:
     min_blocks: int | None = None
     max_registers: int | None = None
     assembler: tuple[tuple[str, str], ...] = ()
+    fast_math: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,13 +56,14 @@ def build_request(
     files = {**texts, **dict(variant.files or ())}
     if source.main not in files:
         raise CaptureError(f"{capture.path} names {source.main} as the source of {capture.symbol}, which is missing")
+    configuration = variant.configuration or Configuration()
     return BuildRequest(
         files=tuple(sorted(files.items())),
         main=source.main,
-        flags=source.flags,
+        flags=(*source.flags, *(("-use_fast_math",) if configuration.fast_math else ())),
         symbol=capture.symbol,
         target=target,
-        configuration=variant.configuration or Configuration(),
+        configuration=configuration,
         facts=unit_facts(capture.parameters, unit, launch_for(unit, variant)),
     )
 

@@ -66,5 +66,7 @@ def _pipeline(configuration: Configuration) -> Iterator[str]:
         yield f"extra passes after it: {', '.join(configuration.after)}"
     if configuration.options:
         yield f"LLVM options {' '.join(f'-{name}={value}' for name, value in configuration.options)}"
+    if configuration.fast_math:
+        yield "fast math: approximate divisions, square roots and functions of 32-bit floats (nvcc --use_fast_math)"
     if configuration.assembler:
         yield f"ptxas options {' '.join(f'--{name}={value}' for name, value in configuration.assembler)}"

@@ -160,6 +160,7 @@ def knobs_of(facts: UnitFacts, target: Target, blocks: Sequence[Dim3]) -> Iterab
     yield from _specialization_knobs(facts, grid=len(blocks) == 1)
     if target.device == "cuda":
         yield Knob("bounds", _bounds(max(prod(block) for block in blocks)))
+        yield Knob("fast_math", (False, True))
         for name, values in ASSEMBLER.items():
             yield Knob(f"assembler.{name}", values)
     if len(blocks) > 1:

@@ -66,6 +66,7 @@ class Space:
             min_blocks=min_blocks,
             max_registers=registers,
             assembler=tuple((name, str(value)) for name, value in self._chosen("assembler.", values)),
+            fast_math=bool(values.get("fast_math", False)),
         )
         return configuration, self._launch(values)
 
@@ -81,6 +82,7 @@ class Space:
         point |= self._specialization_values(configuration.specialize)
         point |= _bounds_value(configuration)
         point |= {f"assembler.{name}": value for name, value in configuration.assembler}
+        point |= {"fast_math": True} if configuration.fast_math else {}
         if launch is not None and launch.block != self.blocks[0]:
             point["block"] = block_name(launch.block)
         point = self._checked(point)

@@ -133,6 +133,8 @@ def test_what_is_no_message_is_refused(junk: bytes) -> None:
         (2, False, LaunchError),
         (200, False, LaunchError),
         (209, False, LaunchError),
+        (222, False, LaunchError),
+        (221, False, DeviceUnavailable),
         (701, False, LaunchError),
         (720, False, LaunchError),
         (700, True, DeviceFault),

@@ -53,6 +53,11 @@ def test_a_request_holds_the_variants_texts_over_the_captures() -> None:
     assert request.facts.scalars == (("n", b"\x07\0\0\0"),)
 
 
+def test_fast_math_is_a_flag_beside_the_sources_own() -> None:
+    variant = Variant(configuration=Configuration(fast_math=True))
+    assert build_request(capture(), {"k.cu": ""}, unit(), variant, CPU).flags == ("-DN=4", "-use_fast_math")
+
+
 def test_nothing_changed_is_the_default_pipeline() -> None:
     assert build_request(capture(), {"k.cu": ""}, unit(), Variant(), CPU).configuration == Configuration()
 

@@ -69,6 +69,7 @@ def test_a_point_means_what_its_knobs_say() -> None:
         "specialize.arguments": "integers",
         "specialize.block": True,
         "bounds": "exact blocks=2",
+        "fast_math": True,
         "block": "64x1x1",
     }
     configuration, launch = space().decode(point)
@@ -81,6 +82,7 @@ def test_a_point_means_what_its_knobs_say() -> None:
         specialize=Specialization(arguments=("n",), block=True),
         bound_threads="exact",
         min_blocks=2,
+        fast_math=True,
     )
     assert launch == LaunchRule(block=(64, 1, 1))
 

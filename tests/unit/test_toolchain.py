@@ -389,6 +389,12 @@ def test_equal_optimized_modules_share_their_code(compiler: Compiler) -> None:
     assert "emit" not in dict(renamed.stages)
 
 
+def test_fast_math_is_a_flag_that_changes_code(compiler: Compiler) -> None:
+    asked = request('extern "C" __global__ void k(float* y) { y[0] = y[1] / y[2] + sqrtf(y[3]); }', "k")
+    exact, fast = (compiler.submit(replace(asked, flags=flags)).result(60) for flags in ((), ("-use_fast_math",)))
+    assert [b".approx" in built.binary.image for built in (exact, fast)] == [False, True]
+
+
 @pytest.mark.parametrize("target", [CUDA, None], ids=["cuda", "cpu"])
 def test_a_padded_build_is_the_same_code_moved(compiler: Compiler, target: Target | None) -> None:
     asked = request(target=target or compiler.host)

@@ -17,6 +17,11 @@ _FAULTS = {
     718: "jumped to an address that is no code",
     719: "failed on the device (a trap, or an access outside of shared or local memory)",
 }
+_UNFIT = {
+    209: "is for another kind of GPU",
+    218: "is PTX that the driver's compiler refuses",
+    222: "is PTX of a newer version than the driver knows: install a newer driver, or build it for this one",
+}
 _UNAVAILABLE = {
     3: "the driver is shutting down",
     46: "it is busy or in exclusive use",
@@ -24,6 +29,7 @@ _UNAVAILABLE = {
     101: "there is no GPU of that number",
     214: "it met a memory error that could not be corrected (ECC)",
     220: "its link met an error",
+    221: "the driver's compiler of PTX is missing; install the driver whole, or r3bench[cuda]",
     226: "it met an error of its hardware that was contained",
     802: "the system is not ready; its fabric manager may not run",
     803: "the driver and CUDA do not fit each other; install a newer driver",
@@ -38,6 +44,8 @@ def failure(what: str, code: int, name: str, call: str, *, lost: bool) -> R3Erro
         return DeviceUnavailable(f"the GPU cannot be used: {_UNAVAILABLE[code]} ({name}); see nvidia-smi.")
     if code in _FAULTS:
         return DeviceFault(f"{what} {_FAULTS[code]} ({name})")
+    if code in _UNFIT:
+        return LaunchError(f"{what}: the code {_UNFIT[code]} ({name} in {call})")
     if code == _OUT_OF_MEMORY:
         return LaunchError(f"out of memory: {what} needs more than the GPU has left ({call})")
     if lost:
