@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from r3bench.ledger import KernelResult
@@ -83,11 +83,21 @@ def source_name(result: KernelResult, rule: str) -> str:
 
 
 def busy_line(kernels: Iterable[KernelResult]) -> str:
-    """That other work disturbed the measurements; empty where it did not.
-
-    The smallest load counts that any search began with: a search is a load itself for the one that comes after it.
-    """
+    """That other work disturbed the measurements; empty where it did not."""
     found = [dict(kernel.conditions) for kernel in kernels]
+    return _busy_cores(found) or _busy_gpu(found)
+
+
+def _busy_gpu(found: Sequence[Mapping[str, str]]) -> str:
+    others = max((int(each.get("other_processes", "0")) for each in found), default=0)
+    slowed = sorted({each.get("throttle", "none") for each in found} - {"none"})
+    told = [f"{others} other process{'es' * (others > 1)} on it"] if others else []
+    told += [f"slowed down by {', '.join(slowed)}"] if slowed else []
+    return f"the GPU was disturbed ({'; '.join(told)}): run again when it is not" if told else ""
+
+
+def _busy_cores(found: Sequence[Mapping[str, str]]) -> str:
+    """The smallest load that a search began with counts: each search is a load itself for the one after it."""
     cores = [(float(c["load"]), int(c.get("cores", c.get("threads", "0")))) for c in found if "load" in c]
     load, number = min(cores, default=(0.0, 0))
     if not 0 < number < load:
@@ -105,7 +115,14 @@ def where_line(document: Mapping[str, Any]) -> str:
     return device_line(document["device"], document["target"]) + machine
 
 
-_TOLD = {"processor": "{}", "cores": "{} cores", "driver": "driver {}", "cuda": "CUDA {}", "load": "load {}"}
+_TOLD = {
+    "processor": "{}",
+    "cores": "{} cores",
+    "driver": "driver {}",
+    "cuda": "CUDA {}",
+    "launch_floor_ns": "launch floor {} ns",
+    "load": "load {}",
+}
 
 
 def marker(document: Mapping[str, Any]) -> str:

@@ -308,6 +308,25 @@ def test_a_busy_machine_is_told(loads: tuple[str, ...], expected: str) -> None:
     assert bool(expected) is any("busy" in line for line in written(Path("reports"), kernels, Path()))
 
 
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ({"other_processes": "0", "throttle": "none"}, ""),
+        ({}, ""),
+        (
+            {"other_processes": "2", "throttle": "none"},
+            "the GPU was disturbed (2 other processes on it): run again when",
+        ),
+        ({"throttle": "power cap"}, "the GPU was disturbed (slowed down by power cap): run again when it is not"),
+        ({"other_processes": "1", "throttle": "power cap"}, "(1 other process on it; slowed down by power cap)"),
+    ],
+)
+def test_a_disturbed_gpu_is_told(conditions: dict[str, str], expected: str) -> None:
+    found = report.busy_line([replace(PLAIN, conditions=tuple(conditions.items()))])
+    assert expected in found
+    assert bool(expected) is bool(found)
+
+
 def test_a_claim_that_was_not_confirmed_is_unstable() -> None:
     tried = Promotion(rule="hoist", promoted=False, reason="no", held_out=2, units=2, decision=Decision.UNSTABLE)
     assert "unstable" in report.table(report.document("demo", [replace(PLAIN, promotions=(tried,))]))

@@ -19,7 +19,7 @@ from r3bench.devices import Bytes, Kernel, Memory
 from r3bench.devices.cuda.memory import Contents, CudaMemory, Exchange, Recorded, wired
 from r3bench.devices.cuda.nvml import Nvml
 from r3bench.devices.cuda.outcome import failure
-from r3bench.devices.cuda.process import Worker, WorkerDied
+from r3bench.devices.cuda.process import OURS, Worker, WorkerDied
 from r3bench.devices.cuda.survey import default_index
 from r3bench.errors import DeviceFault, LaunchError, ReplayTimeout
 from r3bench.model import Binary, Difference, LaunchConfig, ReplayUnit, Target, Verdict
@@ -421,8 +421,7 @@ class CudaDevice:
             "relocated_copies": f"{relocated} of {len(self._memories)}",
         }
         if (management := self._resources.management) is not None:
-            pid = self._worker().pid
-            found |= {"driver": management.driver(), **management.conditions(str(self.hello["uuid"]), pid)}
+            found |= {"driver": management.driver(), **management.conditions(str(self.hello["uuid"]), OURS)}
         return found
 
     def seconds(self, memory: Memory, expected: Mapping[str, Bytes]) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from typing import Any
 
@@ -64,7 +64,7 @@ class Nvml:
         self._library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle))
         return handle
 
-    def conditions(self, uuid: str, own: int) -> dict[str, str]:
+    def conditions(self, uuid: str, own: Set[int]) -> dict[str, str]:
         """Clocks, throttle reasons, temperature, power and other processes of one GPU, as far as it tells them."""
         handle = ctypes.c_void_p()
         if self._library.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle)) != _SUCCESS:
@@ -78,7 +78,7 @@ class Nvml:
             texts["throttle"] = throttling(reasons)
         processes = self._processes(handle)
         if processes is not None:
-            texts["other_processes"] = str(len(processes - {own}))
+            texts["other_processes"] = str(len(processes - own))
         return texts
 
     def _processes(self, handle: ctypes.c_void_p) -> set[int] | None:

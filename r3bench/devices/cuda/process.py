@@ -20,6 +20,10 @@ _START_TIMEOUT_S = 120.0
 _END_TIMEOUT_S = 60.0
 
 
+# Workers of this process that are on a GPU: to themselves and to each other they are nobody else.
+OURS: set[int] = set()
+
+
 class WorkerDied(Exception):
     """The worker ended before it answered; the text says how."""
 
@@ -47,6 +51,7 @@ class Worker:
                 env=_environment(),
                 process_group=0,
             )
+        OURS.add(self._process.pid)
         self.hello = self._greeting()
 
     def _greeting(self) -> dict[str, Any]:
@@ -63,10 +68,6 @@ class Worker:
             failed = failure("starting", code, name, call, lost=True)
             raise failed if isinstance(failed, DeviceUnavailable) else DeviceUnavailable(f"{failed}; see nvidia-smi.")
         return hello
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def alive(self) -> bool:
         """Whether it still listens; an idle worker sends nothing, so anything to read is its end."""
@@ -130,6 +131,7 @@ class Worker:
         except subprocess.TimeoutExpired:
             what = f"the worker (process {self._process.pid}) cannot be ended, so the GPU is not free"
             raise DeviceUnavailable(f"{what}; see nvidia-smi.") from None
+        OURS.discard(self._process.pid)
 
 
 def _environment() -> dict[str, str]:
