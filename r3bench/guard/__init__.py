@@ -7,6 +7,7 @@ needed, so another machine, driver or clock than yesterday's changes nothing.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -33,7 +34,7 @@ class Guarded:
     """The guard's answer for one kernel; ``detail`` is one sentence, ``notes`` are what else to know.
 
     ``comparison`` is the contest of head (candidate) against base (baseline), None where nothing was timed. ``static``
-    counts each side's code for a GPU, empty where it was not compared.
+    counts each side's code for a GPU, empty where it was not compared; ``place`` is file and line of head's kernel.
     """
 
     kernel: str
@@ -43,6 +44,7 @@ class Guarded:
     comparison: Comparison | None = None
     notes: tuple[str, ...] = ()
     static: tuple[tuple[str, dict[str, Any]], ...] = ()
+    place: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +59,14 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One tree's version of a kernel: None where the tree has none. ``parameters`` as written; None if unreadable."""
+    """One tree's version of a kernel: None where the tree has none.
+
+    ``place`` is its file and line, ``parameters`` are their types; None where the text could not be read so far.
+    """
 
     name: str
     variant: Variant | None
+    place: tuple[str, int] | None = None
     parameters: tuple[str, ...] | None = None
 
 
@@ -78,6 +84,7 @@ def judge(capture: Capture, gate: Gate, terms: Terms) -> Guarded:
         comparison=comparison,
         notes=tuple(_notes(capture, terms, static)),
         static=tuple(static.items()),
+        place=head.place,
     )
 
 
@@ -124,18 +131,20 @@ def side_of(capture: Capture, tree: Tree) -> Side:
     texts = dict(found.files or ()) if found is not None else {}
     if not any(re.search(rf"\b{re.escape(name)}\b", text) for text in texts.values()):
         return Side(tree.name, None)
-    return Side(tree.name, found, _parameters(texts, name))
-
-
-def _parameters(texts: Mapping[str, str], name: str) -> tuple[str, ...] | None:
-    """The types of a kernel's parameters, without what does not change how it is called."""
     for path, text in texts.items():
         try:
             kernel = syntax.find_kernel(text, name, file=path)
         except BuildError:
             continue
-        return tuple(f"{p.type}{'*' * p.pointer}{'&' * p.reference}" for p in kernel.parameters)
-    return None
+        assert capture.source is not None
+        place = posixpath.normpath(posixpath.join(capture.source.root, path)), kernel.span[0]
+        return Side(tree.name, found, place, tuple(map(_type, kernel.parameters)))
+    return Side(tree.name, found)
+
+
+def _type(parameter: syntax.ParameterText) -> str:
+    """A parameter's type without what does not change how the kernel is called."""
+    return f"{parameter.type}{'*' * parameter.pointer}{'&' * parameter.reference}"
 
 
 def _other_parameters(base: Side, head: Side) -> bool:

@@ -49,6 +49,8 @@ def row(found: Guarded, capture: str, fails: bool) -> dict[str, Any]:
     return {
         "kernel": found.kernel,
         "capture": capture,
+        "source": found.place[0] if found.place else None,
+        "line": found.place[1] if found.place else None,
         "unit": 0,
         "verdict": found.ruling.value,
         "detail": found.detail,
@@ -103,7 +105,7 @@ def _deleted(store: str, base: str) -> dict[str, Any]:
     path = PurePosixPath(store)
     kernel = f"{path.parent.name}/{path.name.partition('.zarr')[0]}"
     return {
-        "kernel": kernel, "capture": store, "unit": 0, "verdict": Ruling.DELETED.value,
+        "kernel": kernel, "capture": store, "source": None, "line": None, "unit": 0, "verdict": Ruling.DELETED.value,
         "detail": f"{base} has its capture, head has not", "notes": [], "fails": False,
         "gate": None, "absolute_ns": None, "comparison": None, "static": None,
     }  # fmt: skip

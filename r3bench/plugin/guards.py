@@ -179,12 +179,17 @@ class Guards:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self.document:
             return
+        from r3bench.report import table
+
+        guard = self.document["guard"]
         terminalreporter.section("r3bench: guard")
-        for row in self.document["guard"]["kernels"]:
-            terminalreporter.line(f"{row['verdict']:9}  {row['kernel']}: {row['detail']}")
-            for note in row["notes"]:
-                terminalreporter.line(f"{'':9}  {note}")
-        terminalreporter.line(self.document["guard"]["sentence"])
+        if guard["kernels"]:
+            terminalreporter.line(table(self.document, terminalreporter._tw.fullwidth))
+        for row in guard["kernels"]:
+            for said in (row["detail"], *row["notes"]) if row["verdict"] != "identical" else row["notes"]:
+                terminalreporter.line(f"{row['kernel']}: {said}")
+        terminalreporter.line(guard["sentence"])
+        terminalreporter.line(f"report: {self.folder / 'report.md'}")
 
 
 def guarded_folders(given: Iterable[str], top: Path) -> Sequence[str]:

@@ -87,6 +87,7 @@ def test_other_parameters_ask_for_a_new_recording(trees: Trees) -> None:
     after = SIGNATURE.format(name="wrong", parameters="double* x, const double* y, int n")
     found = trees.judge(before, after)
     assert found.ruling is Ruling.CHANGED
+    assert found.place == ("kernels.cu", 2)
     assert found.detail == "its parameters were (double*, double*) and are (double*, double*, int): record it again"
     recorded = SIGNATURE.format(name="add", parameters="double* x, int n")
     assert "the base cannot run on this capture" in trees.judge(before, recorded).detail
