@@ -13,8 +13,9 @@ Every line is one object with ``kind`` and ``time`` (seconds since 1970); all ki
 - ``migration``: the moves after a step: id, from island, to island.
 - ``result``: what was found for a kernel; the last one counts.
 
-A resumed search writes nothing twice but ``run`` and ``result``. A crash can tear the last line only: reading leaves it
-out and opening for writing cuts it off. The file itself is locked, so there is one writer at a time.
+A resumed search writes again only ``run``, ``result``, and what it took further: the last record counts. A crash can
+tear the last line only: reading leaves it out and opening for writing cuts it off. The file itself is locked, so there
+is one writer at a time.
 
 The nouns of a search's result live here too, below both those who write them (:mod:`r3bench.evolve`) and those who
 read them (:mod:`r3bench.report`).
