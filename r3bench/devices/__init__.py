@@ -49,8 +49,6 @@ class Device(Protocol):
     """In which orders it can run the threads of a block; ``forward`` first. A missing barrier may hide in one."""
     cache_bytes: int
     """How much of what is written its caches may hold back from memory."""
-    sanitizers: tuple[str, ...]
-    """In which ways it can run a launch with every access checked; none where it has no means to."""
 
     def allocate(self, unit: ReplayUnit, before: Mapping[str, Bytes]) -> Memory:
         """Place a unit: ``before`` holds the bytes of every allocation and global by name. Restored already."""
@@ -82,6 +80,10 @@ class Device(Protocol):
         order: str = "forward",
     ) -> None:
         """Run once and wait, in one of ``orders``."""
+
+    @property
+    def sanitizers(self) -> tuple[str, ...]:
+        """In which ways it can run a launch with every access checked; none where it has no means to."""
 
     def sanitize(
         self, kernel: Kernel, memory: Memory, launch: LaunchConfig, sanitizer: str, *, timeout_s: float = 60.0

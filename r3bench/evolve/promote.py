@@ -97,7 +97,7 @@ def promote(court: Court, finalists: Iterable[Finalist], recorded: Source, found
             found.promotions.append(_promotion(finalist, Checked(0, court.held_out, reason=marked), None, marked))
             continue
         comparison = _try(court, finalist, found)
-        contests += comparison is not None and comparison.decision is not Decision.REFUSED
+        contests += found.promotions[-1].decision not in (None, Decision.REFUSED)
         if comparison is not None and comparison.decision is Decision.FASTER:
             _settle(court, finalist, comparison, recorded, found)
 
@@ -176,6 +176,9 @@ def _try_alone(court: Court, finalist: Finalist, found: Verdicts) -> Comparison 
         comparison = court.evaluator.compare(court.baseline, variant, court.gate, court.kernels)
         if comparison.decision in (Decision.SLOWER, Decision.REFUSED):
             reason = _why_not(comparison)
+        elif comparison.decision is Decision.FASTER:
+            checked = _sanitized(court, variant, finalist.source.rule, checked)
+            reason = checked.reason
     if not reason:
         return comparison
     sentence = f"faster with its configuration, but under the default compiler: {reason}"
@@ -195,23 +198,27 @@ def _alone(finalist: Finalist) -> Variant:
 
 
 def _try(court: Court, finalist: Finalist, found: Verdicts) -> Comparison | None:
-    """A finalist's contest with the baseline; None where it does not get that far. The reason goes on record."""
-    checked = check(court, finalist.variant, finalist.source.rule)
-    reason, comparison = checked.reason, None
+    """A finalist's contest with the baseline; None where it fails verification. The reason goes on record."""
+    rule, comparison = finalist.source.rule, None
+    checked = check(court, finalist.variant, rule)
+    reason = checked.reason
     if not reason:
         comparison = court.evaluator.compare(court.baseline, finalist.variant, court.gate, court.kernels)
-        reason = "faster by the interval" if comparison.decision is Decision.FASTER else _why_not(comparison)
-    if comparison is None or comparison.refused == "candidate":
+        reason = _why_not(comparison)
+    if comparison is not None and comparison.decision is Decision.FASTER:
+        checked = _sanitized(court, finalist.variant, rule, checked)
+        reason = checked.reason or "faster by the interval"
+    if checked.reason or (comparison is not None and comparison.refused == "candidate"):
         _mark(court, finalist, reason, found)
     found.promotions.append(_promotion(finalist, checked, comparison, reason))
-    return comparison
+    return None if checked.reason else comparison
 
 
 def _promotion(finalist: Finalist, checked: Checked, comparison: Comparison | None, reason: str) -> Promotion:
     decision = comparison.decision if comparison is not None else None
     return Promotion(
         rule=finalist.source.rule,
-        promoted=decision is Decision.FASTER,
+        promoted=decision is Decision.FASTER and not checked.reason,
         reason=reason,
         held_out=checked.matched,
         units=checked.units,
@@ -233,13 +240,33 @@ def _why_not(comparison: Comparison) -> str:
     }.get(comparison.decision, "a second contest in a fresh process did not confirm it")
 
 
+# Sanitizers take seconds a launch: they come last, for what has won its contest.
+_BEFORE_CONTEST = (Level.SEEN, Level.HELD_OUT, Level.PERTURBED)
+
+
 def check(court: Court, variant: Variant, rule: str) -> Checked:
-    """Verify a variant at every level that the device offers, and its text on the other kernels of the file."""
-    evaluator = court.evaluator
-    units = len(evaluator.capture.units)
-    levels: list[Verdict] = []
+    """Verify a variant at the levels that come before a contest, and its text on the other kernels of the file."""
+    levels = tuple(level for level in court.evaluator.levels if level in _BEFORE_CONTEST)
+    checked = _verified(court, variant, rule, levels)
+    if checked.reason or rule == RECORDED:
+        return checked
+    neighbours, reason = _check_neighbours(court, variant, rule)
+    return replace(checked, neighbours=neighbours, reason=reason)
+
+
+def _sanitized(court: Court, variant: Variant, rule: str, checked: Checked) -> Checked:
+    """What was checked, and the levels that are left."""
+    levels = tuple(level for level in court.evaluator.levels if level not in _BEFORE_CONTEST)
+    more = _verified(court, variant, rule, levels)
+    return replace(checked, levels=(*checked.levels, *more.levels), reason=more.reason)
+
+
+def _verified(court: Court, variant: Variant, rule: str, levels: Iterable[Level]) -> Checked:
+    """Verify a variant at some levels, up to the first at which it fails."""
+    evaluator, units = court.evaluator, court.held_out + 1
+    passed: list[Verdict] = []
     matched = 0
-    for level in evaluator.levels:
+    for level in levels:
         # The launch of the search is verified by every contest, and changed inputs are made from it.
         indices = {Level.SEEN: (), Level.HELD_OUT: range(1, units), Level.PERTURBED: (0,)}.get(level, range(units))
         pending = [evaluator.verify(variant, rule, level, unit=index) for index in indices]
@@ -249,10 +276,9 @@ def check(court: Court, variant: Variant, rule: str) -> Checked:
             matched = len(outcomes) - len(failed)
         if failed:
             reason = f"{level.value}, unit {failed[0].unit}: {_sentence(failed[0].verdict)}"
-            return Checked(matched, units - 1, (*levels, failed[0].verdict), reason=reason)
-        levels += [_of_units(level, [o.verdict for o in outcomes])] if outcomes else []
-    neighbours, reason = _check_neighbours(court, variant, rule) if rule != RECORDED else ((), "")
-    return Checked(matched, units - 1, tuple(levels), neighbours, reason)
+            return Checked(matched, court.held_out, (*passed, failed[0].verdict), reason=reason)
+        passed += [_of_units(level, [o.verdict for o in outcomes])] if outcomes else []
+    return Checked(matched, court.held_out, tuple(passed))
 
 
 def _of_units(level: Level, verdicts: Sequence[Verdict]) -> Verdict:

@@ -84,3 +84,27 @@ def test_what_is_refused_in_its_contest_costs_none_and_marks_its_family(tmp_path
     found = promoted(tmp_path, Refusing(faster), [finalist("a", "bad"), finalist("b", "good")])
     assert [p.decision for p in found.promotions] == [Decision.REFUSED, Decision.FASTER]
     assert "wrong from the third launch on" in found.refused["a"]
+
+
+def test_sanitizers_come_after_the_contest_and_may_still_refuse_its_winner(tmp_path: Path) -> None:
+    def fails_at(variant: Variant, level: Level) -> str:
+        return "Invalid __global__ write" if level is Level.SANITIZED and "bad" in text_of(variant) else ""
+
+    server = FakeServer(faster, levels=tuple(Level), fails_at=fails_at)
+    found = promoted(tmp_path, server, [finalist("a", "bad"), finalist("b", "good")], contests=2)
+    assert [(p.rule, p.promoted, p.decision) for p in found.promotions] == [
+        ("a", False, Decision.FASTER),
+        ("b", True, Decision.FASTER),
+    ]
+    assert found.refused == {"a": "sanitized, unit 0: mismatch: Invalid __global__ write"}
+    assert [each.level for each in found.promotions[1].levels] == [Level.HELD_OUT, Level.PERTURBED, Level.SANITIZED]
+    assert found.winner is not None
+    assert found.winner.source.rule == "b"
+
+
+def test_a_contest_whose_winner_the_sanitizers_refused_counts(tmp_path: Path) -> None:
+    server = FakeServer(
+        faster, levels=tuple(Level), fails_at=lambda variant, level: "race" if level is Level.SANITIZED else ""
+    )
+    found = promoted(tmp_path, server, [finalist("a", "bad"), finalist("b", "good")], contests=1)
+    assert len(server.compared) == len(found.promotions) == 1

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
+from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from r3bench.compare import Buffer as Compared
 from r3bench.compare import Found, Tolerance, buffers, difference_found, differences, tolerance_of, verdict_of
 from r3bench.devices import Bytes, Kernel, Memory
+from r3bench.devices.cuda import sanitizer as sanitizing
 from r3bench.devices.cuda.memory import Contents, CudaMemory, Exchange, Recorded, wired
 from r3bench.devices.cuda.nvml import Nvml
 from r3bench.devices.cuda.outcome import failure
@@ -83,7 +85,6 @@ class CudaDevice:
     """
 
     orders: tuple[str, ...] = ("forward",)
-    sanitizers: tuple[str, ...] = ()
 
     def __init__(self, *, index: int | None = None) -> None:
         self._index = default_index() if index is None else index
@@ -100,6 +101,11 @@ class CudaDevice:
         self.cache_bytes = int(self.hello["cache_bytes"])
         self.target = Target(device="cuda", arch=str(self.hello["arch"]))
         self.name = f"{self.hello['name']} {self.hello['uuid']}"
+
+    @cached_property
+    def sanitizers(self) -> tuple[str, ...]:
+        """The tools of compute-sanitizer, where it is here and runs on this GPU."""
+        return sanitizing.tools(self._index)
 
     # -- memory --
 
@@ -263,7 +269,10 @@ class CudaDevice:
     def sanitize(
         self, kernel: Kernel, memory: Memory, launch: LaunchConfig, sanitizer: str, *, timeout_s: float = 60.0
     ) -> None:
-        raise ValueError(f"the CUDA device has no sanitizer {sanitizer!r}")
+        """Run the very code once in a process of its own, each buffer in an allocation of its size."""
+        held, binary = self._own(memory), self._own_kernel(kernel).binary
+        _check_launch(binary.symbol, launch)
+        sanitizing.run(sanitizer, self._index, binary.image, binary.symbol, held, launch, timeout_s)
 
     def window(
         self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 10.0
