@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
 
-from r3bench import sealing
+from r3bench import sealing, toolkit
 from r3bench.errors import BuildError, Diagnostic, Unsupported
 from r3bench.model import Parameter
 
@@ -164,7 +164,10 @@ def compile_ir(
     Raises BuildError with up to 20 diagnostics in the given files, or Unsupported if the first error asks for a part
     of CUDA that the prelude does not have.
     """
-    own, paths = _translated(flags)
+    own, paths = _translated([flag for flag in flags if flag != toolkit.FLAG])
+    if toolkit.FLAG in flags:
+        dialect = [*toolkit.arguments(find_compiler(), arch, debug), *own, "-ferror-limit", str(_MOST_ERRORS)]
+        return _compiled_with_toolkit(files, main, [*dialect, *paths], timeout_s, instantiate)
     dialect = [*_dialect(arch, debug), *own]
     prelude = _precompiled(dialect)
     with tempfile.TemporaryDirectory(prefix="r3-") as root:
@@ -179,6 +182,35 @@ def compile_ir(
     if done.returncode:
         raise _failure(main, _diagnosed(done, main, files), done.returncode)
     return _with_nvcc_names(done.stdout)
+
+
+def _compiled_with_toolkit(
+    files: Mapping[str, str], main: str, command: list[str], timeout_s: float, instantiate: Sequence[str]
+) -> str:
+    """The same with CUDA's own headers and the host's, for sources that include them."""
+    with tempfile.TemporaryDirectory(prefix="r3-") as root:
+        source = _write(Path(root), files, main, instantiate)
+        rest = ["-x", "cuda", "-emit-llvm", "-o", "-", source]
+        done = _run([*command, *rest], toolkit.folders(tuple(command)), root, timeout_s, main)
+    if done.returncode:
+        raise _failure(main, _diagnosed(done, main, files), done.returncode)
+    return _with_nvcc_variables(_with_nvcc_names(done.stdout))
+
+
+def included(root: Path, main: str, flags: Sequence[str], timeout_s: float = 60.0) -> tuple[str, ...]:
+    """Every file below ``root`` that ``main`` is made of, with CUDA's own headers; paths relative to it, sorted.
+
+    Raises BuildError where the source cannot be preprocessed, or includes a file that lies elsewhere.
+    """
+    own, paths = _translated([flag for flag in flags if flag != toolkit.FLAG])
+    command = [*toolkit.arguments(find_compiler(), "sm_90", False), *own, *paths]
+    rest = ["-dependency-file", "-", "-MT", "x", "-x", "cuda", "-Eonly", main]
+    done = _run([*command, *rest], [*toolkit.folders(tuple(command)), root], str(root), timeout_s, main)
+    if done.returncode:
+        raise _failure(main, _diagnosed(done, main, {main: ""}), done.returncode)
+    named = done.stdout.replace("\\\n", " ").partition(":")[2].split()
+    found = {posixpath.normpath(name) for name in named if not Path(name).is_absolute()}
+    return tuple(sorted(_inside(name, f"{main} includes {name}, which") for name in found))
 
 
 def _write(root: Path, files: Mapping[str, str], main: str, instantiate: Sequence[str]) -> str:
@@ -246,6 +278,19 @@ def _with_nvcc_names(ir: str) -> str:
     local = [symbol for symbol in kernels(ir) if symbol.startswith("_ZL")]
     for symbol in local:
         ir = re.sub(rf"\b{re.escape(symbol)}\b", "_Z" + symbol.removeprefix("_ZL"), ir)
+    return ir
+
+
+_STATIC_VARIABLE = re.compile(r"^@(_Z[\w.$]+) = internal (addrspace\([14]\)) (?!externally)", re.MULTILINE)
+
+
+def _with_nvcc_variables(ir: str) -> str:
+    """nvcc calls a ``static __device__`` variable ``v`` what clang calls ``_ZL1v``, and the driver finds it by that."""
+    for symbol, space in _STATIC_VARIABLE.findall(ir):
+        plain = re.fullmatch(r"_ZL\d+(\w+)", symbol)
+        name = plain[1] if plain else re.sub(r"(?<=\w)L(?=\d)", "", symbol)
+        ir = ir.replace(f"@{symbol} = internal {space} ", f"@{symbol} = {space} externally_initialized ")
+        ir = re.sub(rf"@{re.escape(symbol)}\b", f"@{name}", ir)
     return ir
 
 

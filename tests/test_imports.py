@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).parent.parent / "r3bench"
 LAYERS = (
     ("errors", "sealing"),
     ("model",),
-    ("compare", "stats", "syntax", "space"),
+    ("compare", "stats", "syntax", "space", "toolkit"),
     ("store", "worktree", "frontend", "lowering", "devices", "overrides"),
     ("remix", "commits", "recorder"),
     ("toolchain",),

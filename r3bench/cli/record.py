@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from r3bench.record.application import Plan
+    from r3bench.record.dump import Launched
+    from r3bench.record.sources import Found
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -26,6 +30,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--max-bytes", type=_bytes, metavar="SIZE", help="stop recording at this size (500M, 20G)")
     parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="longest wait for the device")
     parser.add_argument("--ranks", default="0", metavar="N[,M...]|all", help="ranks of a parallel run (default: 0)")
+    parser.add_argument("--source", type=Path, action="append", default=[], metavar="FILE", help="kernels are in here")
+    parser.add_argument("--flags", default="", help="how --source is compiled: -I, -D, -std, --use_fast_math ...")
+    parser.add_argument("--compile-commands", type=Path, metavar="JSON", help="what the application is compiled from")
+    parser.add_argument("--tree", type=Path, metavar="FOLDER", help="look for the kernels' names in sources below it")
     parser.add_argument("--list", action="store_true", help="record nothing; list kernels by their time on the GPU")
     parser.add_argument("command", nargs="+", help="the application and its arguments, after --")
     parser.set_defaults(run=record)
@@ -48,25 +56,55 @@ def _bytes(text: str) -> int:
 
 
 def record(arguments: argparse.Namespace) -> int:
-    from r3bench.record import application, conversion, dump
+    from r3bench.record import application, dump
 
     name = arguments.application or Path(arguments.command[0]).name
     out = arguments.out or Path("captures", name)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".recording-", dir=out.parent) as folder:
-        status, _ = application.run(arguments.command, plan(arguments, Path(folder)))
+    with tempfile.TemporaryDirectory(prefix=".recording-", dir=out.parent) as place:
+        folder = Path(place)
+        status, _ = application.run(arguments.command, plan(arguments, folder))
         if status:
             print(f"r3bench: {arguments.command[0]} ended with status {status}; what it had recorded by then is kept")
-        processes = dump.coverage(Path(folder))
+        processes = dump.coverage(folder)
         if arguments.list:
             print(profile(processes))
             return int(not processes)
-        groups = conversion.grouped(list(dump.launches(Path(folder))))
-        for group, kernel in zip(groups, conversion.file_names(groups), strict=True):
-            capture = conversion.write(out / f"{kernel}.zarr", name, arguments.command, group, conversion.Described(""))
-            print(f"{capture.path}: {len(capture.units)} launches of {capture.demangled}")
+        written = 0
+        for line in _convert(arguments, folder, name, out):
+            print(line, flush=True)
+            written += 1
     print(coverage(processes))
-    return int(not groups)
+    return int(not written)
+
+
+def _convert(arguments: argparse.Namespace, folder: Path, name: str, out: Path) -> Iterator[str]:
+    """Write a capture for each kernel; a line about each."""
+    from r3bench.record import conversion, dump
+
+    groups = conversion.grouped(list(dump.launches(folder)))
+    for group, kernel in zip(groups, conversion.file_names(groups), strict=True):
+        found, why = _source(arguments, group[0])
+        capture = conversion.write(out / f"{kernel}.zarr", name, arguments.command, group, found)
+        lack = "" if found else f"; without source ({why}): to be tested and timed, not rewritten"
+        yield f"{capture.path}: {len(capture.units)} launches of {capture.demangled}{lack}"
+
+
+def _source(arguments: argparse.Namespace, launched: Launched) -> tuple[Found | None, str]:
+    """The kernel's source among what the user named, and why there is none."""
+    from r3bench.record import conversion, sources
+
+    candidates = sources.named(arguments.source, shlex.split(arguments.flags))
+    if arguments.compile_commands:
+        candidates += sources.listed(arguments.compile_commands)
+    if arguments.tree:
+        candidates += sources.in_tree(arguments.tree, launched.kernel)
+    if not candidates:
+        return None, "none was named by --source, --compile-commands or --tree"
+    found, why = sources.find(launched.kernel, candidates, Path.cwd())
+    if found and [(p.offset, p.size) for p in found.parameters] != conversion.places(launched):
+        return None, f"{found.source.main} defines it with other parameters than the application's"
+    return found, why
 
 
 def plan(arguments: argparse.Namespace, folder: Path) -> Plan:

@@ -77,7 +77,9 @@ def check_timing(item: CaptureItem) -> None:
     from r3bench.stats import Decision
 
     limit = gate(item.config)
-    stored, tree = Variant(configuration=Configuration()), tree_variant(item)
+    # Without a source there is nothing to rebuild: the recorded image is what can be timed.
+    stored = Variant(configuration=Configuration() if item.capture.source else None)
+    tree = tree_variant(item)
     server = server_of(item.config)
     used = limit or DEFAULT_GATES[server.target.device]
     kernels = count(item.session, "timing")

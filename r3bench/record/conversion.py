@@ -16,6 +16,7 @@ from r3bench.model import Allocation, Capture, Global, LaunchConfig, Parameter, 
 from r3bench.record.dump import PAGE, Bytes, Held, Launched, filled
 from r3bench.record.fatbin import machine_code
 from r3bench.record.names import demangled
+from r3bench.record.sources import Found
 from r3bench.store import UnitContents
 
 # An allocation is cut to what is used of it where it is at least so large and at most this share of it is used.
@@ -51,14 +52,6 @@ class Piece:
         """Whether the launch changed anything in it."""
         first, end = self.start // PAGE, -(-(self.start + self.nbytes) // PAGE)
         return any(run.first < end and first < run.first + run.count for run in self.held.after)
-
-
-@dataclass(frozen=True, slots=True)
-class Described:
-    """What is known of a kernel beside its launches: parameters with names and types where its source is known."""
-
-    demangled: str
-    parameters: tuple[Parameter, ...] = ()
 
 
 # -- which memory -----------------------------------------------------------------------------------------------------
@@ -108,15 +101,19 @@ def _words(data: Bytes, step: int = 8) -> list[int]:
 # -- names and types --------------------------------------------------------------------------------------------------
 
 
+def places(launched: Launched) -> list[tuple[int, int]]:
+    """Offset and size of every parameter, as the driver gives them."""
+    return [(int(offset), int(size)) for offset, size in launched.facts["parameters"]]
+
+
 def parameters_of(launched: Launched, known: Sequence[Parameter]) -> tuple[Parameter, ...]:
     """The parameters as the driver gives them, with names and types from the source where that agrees."""
-    places = [(int(offset), int(size)) for offset, size in launched.facts["parameters"]]
-    if [(p.offset, p.size) for p in known] == places:
+    if known and [(p.offset, p.size) for p in known] == places(launched):
         return tuple(known)
     block = bytes.fromhex(launched.facts["arguments"])
     return tuple(
         Parameter(name=f"arg{index}", offset=offset, size=size, kind=_kind(launched, block[offset : offset + size]))
-        for index, (offset, size) in enumerate(places)
+        for index, (offset, size) in enumerate(places(launched))
     )
 
 
@@ -287,26 +284,29 @@ def recorded_on(launched: Launched) -> tuple[tuple[str, str], ...]:
     return tuple(sorted({**found, **{name: str(facts[name]) for name in settings if name in facts}}.items()))
 
 
-def write(path: Path, application: str, command: Sequence[str], group: Sequence[Launched], known: Described) -> Capture:
+def write(
+    path: Path, application: str, command: Sequence[str], group: Sequence[Launched], known: Found | None
+) -> Capture:
     """One capture of the recorded launches of one kernel, in order; one launch is in memory at a time."""
     first = group[0]
-    parameters = parameters_of(first, known.parameters)
+    parameters = parameters_of(first, known.parameters if known else ())
     units = tuple(unit(launched, index, parameters).unit for index, launched in enumerate(group))
     image = image_of(first)
     capture = Capture(
         path=str(path),
         application=application,
         symbol=first.kernel,
-        demangled=known.demangled or demangled(first.kernel),
+        demangled=known.demangled if known else demangled(first.kernel),
         parameters=parameters,
-        source=None,
+        source=known.source if known else None,
         units=units,
         image_format=image[1] if image else None,
         command=tuple(command),
         recorded_on=recorded_on(first),
     )
     contents = (unit(launched, index, parameters).contents for index, launched in enumerate(group))
-    return store.write(path, capture, contents, image=image[0] if image else None)
+    texts, ir = (known.texts, known.ir) if known else (None, None)
+    return store.write(path, capture, contents, texts, ir=ir, image=image[0] if image else None)
 
 
 def grouped(found: Sequence[Launched]) -> list[list[Launched]]:

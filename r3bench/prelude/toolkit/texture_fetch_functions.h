@@ -1,0 +1,1 @@
+// CUDA 13 no longer has this header, which clang includes.

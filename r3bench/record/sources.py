@@ -1,0 +1,185 @@
+"""The source of a recorded kernel: named by the user, from compile_commands.json, or found in a tree by its name."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from r3bench import frontend, store, syntax, toolkit
+from r3bench.errors import BuildError, RecordError
+from r3bench.model import Parameter, Source
+from r3bench.record.names import demangled
+
+SUFFIXES = (".cu", ".cuh", ".cpp", ".cc", ".cxx")
+_SYSTEM = ("/usr/", "/opt/", "/lib")
+_MEANT = re.compile(
+    r"-[DU].*|-std=.*|-{1,2}use_fast_math|-ffast-math|-{1,2}ftz=.*|-{1,2}fmad=.*|-ffp-contract=.*|-{1,2}prec-\w+=.*"
+)
+_TIMEOUT_S = 120.0
+_NAMES_PATH = ("-I", "-isystem", "-include")
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """One translation unit: its file and the flags that say what its device code means, all paths absolute."""
+
+    main: Path
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A kernel's source as a capture holds it."""
+
+    demangled: str
+    parameters: tuple[Parameter, ...]
+    source: Source
+    texts: dict[str, str]
+    ir: str
+
+
+# -- which translation units ------------------------------------------------------------------------------------------
+
+
+def named(files: Sequence[Path], flags: Sequence[str]) -> list[Translation]:
+    """Translation units that the user named, with common flags."""
+    return [Translation(path.resolve(), tuple(_meant(flags, Path.cwd()))) for path in files]
+
+
+def listed(database: Path) -> list[Translation]:
+    """The CUDA translation units of a compile_commands.json; RecordError where it is none."""
+    try:
+        entries = json.loads(database.read_bytes())
+        return [_entry(entry) for entry in entries if str(entry["file"]).endswith(SUFFIXES)]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RecordError(f"{database} is no compile_commands.json ({error}): make one with CMake or Bear") from error
+
+
+def _entry(entry: dict[str, Any]) -> Translation:
+    folder = Path(entry["directory"])
+    words = entry["arguments"] if "arguments" in entry else shlex.split(entry["command"])
+    return Translation((folder / entry["file"]).resolve(), tuple(_meant(words[1:], folder)))
+
+
+def in_tree(tree: Path, kernel: str) -> list[Translation]:
+    """Source files below a folder that define a kernel of this plain name."""
+    name = syntax.plain_name(demangled(kernel))
+    head = re.compile(rf"__global__[^;{{}}]*?\b{re.escape(name)}\s*\(", re.DOTALL)
+    files = sorted(path for path in tree.rglob("*") if path.suffix in SUFFIXES and path.is_file())
+    return [Translation(path.resolve()) for path in files if head.search(path.read_text("utf-8", "replace"))]
+
+
+def _meant(words: Sequence[str], folder: Path) -> Iterator[str]:
+    """The flags that say what device code means, with absolute paths; those of linkers and hosts are left out."""
+    rest = iter(words)
+    for word in rest:
+        option = next((name for name in _NAMES_PATH if word.startswith(name)), "")
+        if option:
+            path = word.removeprefix(option).removeprefix("=") or next(rest, "")
+            yield f"{option}={os.path.normpath(folder / path)}"
+        elif word in ("-D", "-U"):
+            yield word + next(rest, "")
+        elif _MEANT.fullmatch(word):
+            yield word
+
+
+# -- one kernel -------------------------------------------------------------------------------------------------------
+
+
+def find(symbol: str, candidates: Sequence[Translation], top: Path) -> tuple[Found | None, str]:
+    """The kernel's source from the first translation unit that defines it, and why none does where none does.
+
+    ``top`` is the repository: sources below it are named relative to it.
+    """
+    reasons = []
+    for translation in candidates:
+        try:
+            unit = _compiled(translation)
+            if symbol in frontend.kernels(unit.typed_ir):
+                return _found(unit, symbol, top), ""
+        except (BuildError, RecordError) as failure:
+            reasons.append(f"{translation.main.name}: {failure}")
+    return None, "; ".join(reasons) or "no source that was given defines it"
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """A translation unit, compiled: paths relative to ``root``."""
+
+    root: Path
+    main: str
+    flags: tuple[str, ...]
+    texts: dict[str, str]
+    typed_ir: str
+
+
+@lru_cache(maxsize=64)
+def _compiled(translation: Translation) -> _Unit:
+    root = _root(translation)
+    main = translation.main.relative_to(root).as_posix()
+    flags = (*_relative(translation.flags, root), toolkit.FLAG)
+    texts = _texts(root, frontend.included(root, main, flags))
+    ir = frontend.compile_ir(texts, main, flags=flags, debug=True, timeout_s=_TIMEOUT_S)
+    return _Unit(root, main, flags, texts, ir)
+
+
+def _found(unit: _Unit, symbol: str, top: Path) -> Found:
+    name = frontend.readable_name(unit.typed_ir, symbol)
+    source = Source(
+        root=_below(unit.root, top),
+        main=unit.main,
+        span=_span(unit, syntax.plain_name(name)),
+        files=tuple((path, store.text_sha256(text)) for path, text in unit.texts.items()),
+        flags=unit.flags,
+    )
+    ir = frontend.compile_ir(unit.texts, unit.main, flags=unit.flags, timeout_s=_TIMEOUT_S)
+    return Found(name, frontend.parameters(unit.typed_ir, symbol), source, unit.texts, ir)
+
+
+def _span(unit: _Unit, kernel: str) -> tuple[int, int]:
+    """The kernel's lines; all of the main file where it comes from a header or a macro."""
+    text = unit.texts[unit.main]
+    try:
+        return syntax.find_kernel(text, kernel, file=unit.main).span
+    except BuildError:
+        return 1, max(1, text.count("\n"))
+
+
+def _root(translation: Translation) -> Path:
+    """The folder that holds the main file and every folder of headers that is not the system's."""
+    paths = [translation.main.parent]
+    for flag in translation.flags:
+        option, _, path = flag.partition("=")
+        if option in _NAMES_PATH and not path.startswith(_SYSTEM):
+            paths.append(Path(path) if option != "-include" else Path(path).parent)
+    return Path(os.path.commonpath(paths))
+
+
+def _relative(flags: Sequence[str], root: Path) -> Iterator[str]:
+    """Flags with paths relative to the root; folders of the system are looked into anyway."""
+    for flag in flags:
+        option, _, path = flag.partition("=")
+        if option not in _NAMES_PATH:
+            yield flag
+        elif Path(path).is_relative_to(root):
+            yield f"{option}={PurePosixPath(Path(path).relative_to(root).as_posix())}"
+
+
+def _texts(root: Path, paths: Sequence[str]) -> dict[str, str]:
+    try:
+        return {path: (root / path).read_text(encoding="utf-8") for path in paths}
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordError(f"a source file below {root} cannot be read as UTF-8 text: {error}") from error
+
+
+def _below(root: Path, top: Path) -> str:
+    """Where the root lies in the repository; empty where it does not."""
+    relative = root.relative_to(top).as_posix() if root.is_relative_to(top) else "."
+    return "" if relative == "." else relative

@@ -1,0 +1,94 @@
+"""Sources of recorded kernels: found, compiled with CUDA's own headers, kept with what they include."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from r3bench import frontend, toolkit
+from r3bench.errors import RecordError
+from r3bench.record import sources
+
+PROGRAMS = Path(__file__).parent / "programs"
+TENDENCY = "_Z8tendencyIdLi1EEvPKT_PS0_iiS0_"
+
+needs_headers = pytest.mark.skipif(bool(toolkit.missing()), reason=toolkit.missing())
+
+
+def test_flags_that_mean_something_are_kept(tmp_path: Path) -> None:
+    database = tmp_path / "compile_commands.json"
+    command = (
+        "nvcc -ccbin g++ -O3 -DN=4 -D M=5 -I inc -isystem=/x --use_fast_math -Xcompiler -fopenmp -lm -c k.cu -o k.o"
+    )
+    database.write_text(json.dumps([{"directory": str(tmp_path), "file": "k.cu", "command": command}]))
+    (unit,) = sources.listed(database)
+    assert unit.main == tmp_path / "k.cu"
+    assert unit.flags == ("-DN=4", "-DM=5", f"-I={tmp_path}/inc", "-isystem=/x", "--use_fast_math")
+
+
+@pytest.mark.parametrize("text", ["", "3", '[{"file": "k.cu"}]'])
+def test_a_database_that_is_none(text: str, tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text(text)
+    with pytest.raises(RecordError, match=r"c\.json"):
+        sources.listed(tmp_path / "c.json")
+
+
+def test_files_that_define_a_kernel(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/k.cu").write_text("template <class T>\n__global__ void __launch_bounds__(64)\nstep(T* a) {}\n")
+    (tmp_path / "call.cu").write_text("void f() { step<<<1, 1>>>(a); } __global__ void other(int step) {}")
+    assert [unit.main.name for unit in sources.in_tree(tmp_path, "_Z4stepIdEvPT_")] == ["k.cu"]
+
+
+@needs_headers
+def test_a_source_that_uses_the_runtime_and_the_host_library() -> None:
+    found, why = sources.find(TENDENCY, sources.named([PROGRAMS / "weather.cu"], []), PROGRAMS.parent)
+    assert found is not None, why
+    assert found.demangled == "tendency<double, 1>"
+    assert [(p.name, p.offset, p.size, p.dtype) for p in found.parameters] == [
+        ("state", 0, 8, "float64"), ("flux", 8, 8, "float64"), ("nx", 16, 4, "int32"), ("nz", 20, 4, "int32"),
+        ("dt", 24, 8, "float64"),
+    ]  # fmt: skip
+    assert (found.source.root, found.source.main, set(found.texts)) == ("programs", "weather.cu", {"weather.cu"})
+    assert toolkit.FLAG in found.source.flags
+    first, last = found.source.span
+    assert "void tendency(" in "".join(found.texts["weather.cu"].splitlines()[first - 1 : last])
+
+
+@needs_headers
+def test_headers_of_the_application_come_along(tmp_path: Path) -> None:
+    (tmp_path / "include").mkdir()
+    (tmp_path / "src").mkdir()
+    (tmp_path / "include/shape.h").write_text("#pragma once\n#define WIDE 3\n")
+    text = (
+        '#include <cuda_runtime.h>\n#include <vector>\n#include "shape.h"\n__global__ void k(int* a) { *a = WIDE; }\n'
+    )
+    (tmp_path / "src/k.cu").write_text(text)
+    units = sources.named([tmp_path / "src/k.cu"], ["-I", str(tmp_path / "include")])
+    found, why = sources.find("_Z1kPi", units, tmp_path)
+    assert found is not None, why
+    assert (found.source.main, set(found.texts)) == ("src/k.cu", {"src/k.cu", "include/shape.h"})
+    assert frontend.kernels(frontend.compile_ir(found.texts, found.source.main, flags=found.source.flags)) == (
+        "_Z1kPi",
+    )
+
+
+@needs_headers
+def test_static_variables_are_called_as_nvcc_calls_them() -> None:
+    found, _ = sources.find(TENDENCY, sources.named([PROGRAMS / "weather.cu"], []), PROGRAMS)
+    assert found is not None
+    assert "@largest = addrspace(1) externally_initialized global" in found.ir
+
+
+@needs_headers
+def test_why_there_is_no_source(tmp_path: Path) -> None:
+    (tmp_path / "bad.cu").write_text("__global__ void k(int* a) { undeclared(); }\n")
+    found, why = sources.find("_Z1kPi", sources.named([tmp_path / "bad.cu"], []), tmp_path)
+    assert found is None
+    assert "bad.cu:1:" in why
+    assert "undeclared" in why
+    assert sources.find("_Z1zv", sources.named([PROGRAMS / "many.cu"], []), tmp_path) == (
+        None, "no source that was given defines it",
+    )  # fmt: skip
