@@ -77,9 +77,11 @@ def _reproduce(kernels: Sequence[KernelResult], settings: Mapping[str, Any]) -> 
     stores = [kernel.capture for kernel in kernels]
     folder = PurePosixPath(stores[0]).parent.as_posix()
     where = stores[0] if len(stores) == 1 else folder
-    limits = [f"--r3-{name} {settings[name]:g}" for name in ("trials", "seconds") if name in settings]
-    first = f"pytest --r3-evolve {where} --r3-device {kernels[0].device}"
-    return " ".join([first, *limits, f"--r3-seed {kernels[0].seed}"])
+    first = f"pytest --r3-evolve {where} --r3-device {kernels[0].device} --r3-seed {kernels[0].seed}"
+    named = [f"--r3-{name} {settings[name]}" for name in ("search", "iterations", "trials") if settings.get(name)]
+    seconds = (settings.get("limits") or {}).get("seconds")
+    share = f"--r3-seconds {seconds / settings['kernels']:g}" if isinstance(seconds, int | float) else ""
+    return " ".join(filter(None, (first, *named, share)))
 
 
 def _entry(result: KernelResult, kernels: Sequence[KernelResult]) -> dict[str, Any]:

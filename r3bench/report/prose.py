@@ -13,6 +13,7 @@ from r3bench.report.terminal import HEAD, row
 from r3bench.report.words import (
     as_sentence,
     busy_line,
+    course,
     duration,
     folder_name,
     marker,
@@ -95,6 +96,7 @@ def _section(entry: Entry, document: Document) -> Iterator[str]:
     for arm in result.arms:
         yield f"- {escape(arm.name)}: {escape(words(arm.comparison))}"
     yield from _offered(entry, result, document)
+    yield from (f"- {escape(sentence, 1000)}" for sentence in course(result))
     for promotion in result.promotions:
         held_out = f"{promotion.held_out} of {promotion.units} held-out launches match"
         candidate = source_name(result, promotion.rule)

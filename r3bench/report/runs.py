@@ -71,8 +71,7 @@ def _parts(records: Sequence[Record], result: KernelResult) -> dict[str, Any]:
 def _curves(records: Sequence[Record], result: KernelResult) -> dict[str, Any]:
     """By kind of search: ``[evaluations, seconds, best_ns, source]`` at every improvement, and at the end."""
     curve = list(_improvements(records))
-    kind = getattr(result, "search", "full")
-    return {kind: curve[: _CURVE - 1] + curve[-1:] if len(curve) > _CURVE else curve} if curve else {}
+    return {result.search: curve[: _CURVE - 1] + curve[-1:] if len(curve) > _CURVE else curve} if curve else {}
 
 
 def _improvements(records: Iterable[Record]) -> Iterator[list[Any]]:
@@ -112,7 +111,7 @@ def _archive(records: Sequence[Record]) -> dict[str, Any]:
             best[place] = program if held is None or program["speedup"] > held["speedup"] else held
     keys = ("cell", "island", "id", "origin", "speedup")
     return {
-        "axes": axes["axes"],
+        "axes": axes["words"],
         "edges": axes["edges"],
         "fates": dict(Counter(program["status"] for program in programs)),
         "cells": [{key: program[key] for key in keys} for program in best.values()],
@@ -120,11 +119,13 @@ def _archive(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def _replies(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """By model or rule: calls, those that failed, tokens, cached tokens, cost and seconds."""
+    """By model, or origin where there is none: calls, failed ones, tokens, cached tokens, cost and seconds."""
     found: dict[str, dict[str, Any]] = {}
     for record in records:
         if record["kind"] == "reply":
-            total = found.setdefault(str(record.get("model") or "unnamed"), dict.fromkeys(_SUMS, 0) | {"failed": 0})
+            total = found.setdefault(
+                str(record.get("model") or record.get("origin") or "unnamed"), dict.fromkeys(_SUMS, 0) | {"failed": 0}
+            )
             total["calls"] += 1
             total["failed"] += "trouble" in record
             for name in _SUMS[1:]:
@@ -132,7 +133,7 @@ def _replies(records: Sequence[Record]) -> list[dict[str, Any]]:
     return [{"model": model, **total} for model, total in found.items()]
 
 
-_SUMS = ("calls", "prompt_tokens", "cached_tokens", "answer_tokens", "cost", "seconds")
+_SUMS = ("calls", "tokens", "cached_tokens", "answer_tokens", "cost", "seconds")
 
 
 # -- wrong results ----------------------------------------------------------------------------------------------------

@@ -67,6 +67,22 @@ def speedup(comparison: Comparison | None, interval: bool = True) -> str:
     return f"{comparison.speedup:.2f}x ({comparison.low:.2f} to {comparison.high:.2f})"
 
 
+def course(result: KernelResult) -> list[str]:
+    """How a search went, in sentences: what ended it, where the gain comes from, where the time and the money went."""
+    split = [f"{share.name} {share.factor:.2f}x" for share in result.split if share.factor is not None]
+    stages = [f"{name} {seconds:.1f} s" for name, seconds in result.stages]
+    spent = result.spent
+    tokens = f"{spent.prompt_tokens + spent.answer_tokens} tokens, {spent.cached_tokens} of them from the prefix cache"
+    models = f"{tokens}, {spent.dollars:.2f} dollars" if spent.prompt_tokens else "no model was asked"
+    said = [
+        f"Search {result.search}: {result.steps} texts were proposed in {spent.seconds:.0f} s; {models}",
+        f"It ended early: {result.stopped}" if result.stopped else "",
+        f"By ranking times, which claim nothing, the gain comes from: {', '.join(split)}" if split else "",
+        f"Evaluations spent: {', '.join(stages)}" if stages else "",
+    ]
+    return [f"{sentence}." for sentence in said if sentence]
+
+
 def result_word(result: KernelResult) -> str:
     """The outcome in a word or two; unstable where the best finalist's claim was not confirmed."""
     best = next((p.decision for p in result.promotions if p.decision is not None), None)

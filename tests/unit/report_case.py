@@ -64,7 +64,7 @@ def parts(number: int, iterations: int = 200) -> dict[str, Any]:
     rows = ["".join(random_.choice("0123456789....") for _ in range(64)) for _ in range(32)]
     picture = {"source": "p3", "buffer": "state", "count": 99, "elements": 2048, "first": [0, 1], "worst": [3, 4],
                "first_expected": "1", "first_actual": "nan", "picture": rows}  # fmt: skip
-    total = {"model": "rules", "calls": iterations, "failed": 3, "prompt_tokens": 9e5, "cached_tokens": 6e5,
+    total = {"model": "rules", "calls": iterations, "failed": 3, "tokens": 9e5, "cached_tokens": 6e5,
              "answer_tokens": 1e5, "cost": 1.25, "seconds": 600.0}  # fmt: skip
     return {
         "convergence": {"full": curve, "bo": [[n, s, ns * 1.1, p] for n, s, ns, p in curve]},
@@ -81,7 +81,10 @@ def parts(number: int, iterations: int = 200) -> dict[str, Any]:
 def large(kernels: int = 7) -> Mapping[str, Any]:
     """The document of a search of seven kernels and 200 iterations each."""
     found = [kernel(number) for number in range(kernels)]
-    run = Run(settings={"trials": 30, "seconds": 900.0}, parts={k.kernel: parts(n) for n, k in enumerate(found)})
+    run = Run(
+        settings={"search": "full", "trials": 30, "limits": {"seconds": 6300.0}, "kernels": 7},
+        parts={k.kernel: parts(n) for n, k in enumerate(found)},
+    )
     return report.document("large", found, run)
 
 

@@ -18,7 +18,7 @@ def run(tmp_path: Path) -> Path:
     """The folder of a run: a ledger for each kernel."""
     for result in (IMPROVED, PLAIN):
         with Ledger.open(tmp_path / "demo" / "ledger" / f"{result.kernel.split('/')[1]}.jsonl") as ledger:
-            ledger.append("run", format=1, settings={"trials": 7, "seconds": 20.0})
+            ledger.append("run", format=1, settings={"trials": 7, "limits": {"seconds": 40.0}, "kernels": 2})
             ledger.append("result", result=encode(result))
     return tmp_path / "demo"
 
@@ -27,7 +27,10 @@ def test_every_format_from_folder_ledger_and_document(run: Path, capsys: pytest.
     assert main(["report", str(run)]) == 0
     assert "1.75x" in capsys.readouterr().out
     assert main(["report", str(run), "--format", "markdown"]) == 0
-    assert "pytest --r3-evolve captures/demo --r3-device cpu --r3-trials 7" in capsys.readouterr().out
+    assert (
+        "pytest --r3-evolve captures/demo --r3-device cpu --r3-seed 1 --r3-trials 7 --r3-seconds 20"
+        in capsys.readouterr().out
+    )
     assert main(["report", str(run / "ledger" / "k.jsonl"), "--format", "html"]) == 0
     assert capsys.readouterr().out.startswith("<!DOCTYPE html>")
     assert main(["report", str(run), "--format", "json", "--into", str(run)]) == 0

@@ -14,7 +14,7 @@ from r3bench.report.html.plot import figure
 from r3bench.report.html.tables import Cell, table
 from r3bench.report.patches import also, overlap_words
 from r3bench.report.prose import LEGEND
-from r3bench.report.words import as_sentence, busy_line, duration, result_word, source_name, speedup
+from r3bench.report.words import as_sentence, busy_line, course, duration, result_word, source_name, speedup
 from r3bench.stats import Comparison, Decision
 
 SOURCES = 15  # rows of a kernel's tables of sources and failures
@@ -117,17 +117,23 @@ def _point(kernel: KernelResult) -> charts.Point:
 
 
 def _methods(entries: Sequence[Entry]) -> Iterator[tuple[str, Markup]]:
-    """Other kinds of search that were run, each against the full one by the best ranking times."""
+    """Other kinds of search that were run, each against the full one by ranking times at equal evaluations."""
     found: dict[str, list[charts.Point]] = {}
     for entry in entries:
         curves = entry.get("convergence", {})
         for name, curve in curves.items():
             if name != "full" and "full" in curves:
-                x, y = curve[-1][2], curves["full"][-1][2]
+                equal = min(curve[-1][0], curves["full"][-1][0])
+                x, y = _after(equal, curve), _after(equal, curves["full"])
                 kind = "faster" if y < x else "same"
                 found.setdefault(name, []).append(charts.Point(entry["kernel"].split("/", 1)[-1], x, y, kind))
     for name, points in found.items():
         yield name, charts.scatter(points, f"best ranking time, {name}", "best ranking time, full")
+
+
+def _after(evaluations: int, curve: Sequence[Sequence[Any]]) -> float:
+    """The best time after so many evaluations, or the first one there is."""
+    return float([point[2] for point in curve if point[0] <= evaluations or point is curve[0]][-1])
 
 
 # -- one kernel -------------------------------------------------------------------------------------------------------
@@ -180,14 +186,16 @@ def _change(entry: Entry, lines: int) -> list[Markup]:
 
 
 def _tried(entry: Entry, kernel: KernelResult) -> Iterator[Markup]:
-    lines = [f"{source_name(kernel, p.rule)}: {p.reason} ({p.held_out} of {p.units} held-out launches match)"
-             for p in kernel.promotions]  # fmt: skip
-    levels = [
-        f"verified, {level.level.value}: {level.detail}" for p in kernel.promotions if p.promoted for level in p.levels
-    ]
-    inside = [*([element("h3", "Candidates")] if lines else []), *bullets([*lines, *levels]), *_tables(entry, kernel)]
-    if inside:
-        yield element("details", element("summary", "What was tried, and what failed"), *inside)
+    inside = [*bullets([*course(kernel), *_candidates(kernel)]), *_tables(entry, kernel)]
+    yield element("details", element("summary", "What was tried, and what failed"), *inside)
+
+
+def _candidates(kernel: KernelResult) -> Iterator[str]:
+    for promotion in kernel.promotions:
+        held_out = f"{promotion.held_out} of {promotion.units} held-out launches match"
+        yield f"Candidate {source_name(kernel, promotion.rule)}: {promotion.reason} ({held_out})"
+        for verdict in promotion.levels if promotion.promoted else ():
+            yield f"Verified, {verdict.level.value}: {verdict.detail}"
 
 
 def _tables(entry: Entry, kernel: KernelResult) -> Iterator[Markup]:
@@ -220,8 +228,8 @@ def _failure(kernel: KernelResult, failures: Failures) -> list[Cell | str]:
 
 
 def _reply(total: Mapping[str, Any]) -> list[Cell | str]:
-    tokens = total["prompt_tokens"] + total["answer_tokens"]
-    cached = total["cached_tokens"] / total["prompt_tokens"] if total["prompt_tokens"] else 0.0
+    tokens = total["tokens"] + total["answer_tokens"]
+    cached = total["cached_tokens"] / total["tokens"] if total["tokens"] else 0.0
     shown = [("calls", "{}"), ("failed", "{}"), ("cost", "{:.4g}"), ("seconds", "{:.0f}")]
     calls, failed, cost, seconds = (Cell(form.format(total[key]), total[key]) for key, form in shown)
     return [total["model"], calls, failed, Cell(f"{tokens:.0f}", tokens), Cell(f"{cached:.0%}", cached), cost, seconds]
