@@ -20,14 +20,15 @@ from itertools import count
 from pathlib import Path
 from threading import Event, Lock
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar
 
 from filelock import FileLock, Timeout
 
+from r3bench import remix
 from r3bench.devices import Device, open_device
 from r3bench.levels import examine
 from r3bench.measure import Terms, procedure_for
-from r3bench.model import Capture, Level, Outcome, Target, Variant
+from r3bench.model import Capture, Level, Outcome, Target, Variant, content_id
 from r3bench.replay import Builder, Material, Placement, Timing, build, compete, control, evaluate, read_material
 from r3bench.stats import Budget, Comparison, claims, confirmed
 from r3bench.toolchain import Built, Compiler
@@ -108,6 +109,7 @@ class ReplayServer:
         self._devices: list[Device] = []
         self._prepare_stage = ThreadPoolExecutor(1, thread_name_prefix="r3bench-prepare")
         self._device_stage = ThreadPoolExecutor(1, thread_name_prefix="r3bench-device")
+        self._replayed: dict[Hashable, Outcome] = {}
         self._originals: dict[Hashable, Future[Built]] = {}
         self._builds: set[Future[Built]] = set()
         self._builds_allowed = Event()
@@ -127,17 +129,40 @@ class ReplayServer:
 
     # -- what is asked of it ----------------------------------------------------------------------------------------
 
-    def submit(self, capture: Capture, variant: Variant, unit: int = 0, timing: Timing = "rank") -> Future[Outcome]:
-        """Replay a variant on one unit; ``timing="none"`` only verifies it."""
+    def submit(
+        self, capture: Capture, variant: Variant, unit: int = 0, timing: Timing | Literal["once"] = "rank"
+    ) -> Future[Outcome]:
+        """Replay a variant on one unit; ``timing="none"`` only verifies it.
+
+        ``once`` is ``rank``, but what was replayed so before is not replayed again: the same machine code in the same
+        launch has the outcome that it had. Most configurations of a search give code that was seen.
+        """
 
         def run(material: Material, builds: Sequence[Future[Built]]) -> Outcome:
-            limit, lock, compiler = self._timeout_s, self._timing, self._compiler
-            with self._placed(material, builds[-1]) as placement:
-                return evaluate(
-                    placement, variant, builds[0], timing=timing, timeout_s=limit, lock=lock, compiler=compiler
-                )
+            if timing == "once":
+                return self._once(material, variant, builds)
+            return self._evaluate(material, variant, builds, timing)
 
         return self._request(capture, unit, (variant,), run)
+
+    def _evaluate(
+        self, material: Material, variant: Variant, builds: Sequence[Future[Built]], timing: Timing
+    ) -> Outcome:  # fmt: skip
+        limit, lock, compiler = self._timeout_s, self._timing, self._compiler
+        with self._placed(material, builds[-1]) as placement:
+            return evaluate(placement, variant, builds[0], timing=timing, timeout_s=limit, lock=lock, compiler=compiler)
+
+    def _once(self, material: Material, variant: Variant, builds: Sequence[Future[Built]]) -> Outcome:
+        """The outcome of this code and launch, from before where there is one; runs in the device stage."""
+        if builds[0].exception() is not None:
+            return self._evaluate(material, variant, builds, "rank")
+        built = builds[0].result()
+        launch = remix.launch_for(material.unit, variant)
+        key = key_of(material.capture, material.unit.index), built.binary.sha256, launch
+        if key not in self._replayed:
+            self._replayed[key] = self._evaluate(material, variant, builds, "rank")
+            return self._replayed[key]
+        return replace(self._replayed[key], variant=content_id(variant), module=built.module, stages=built.stages)
 
     @property
     def levels(self) -> tuple[Level, ...]:

@@ -12,7 +12,7 @@ from r3bench.ledger import Failures, Ledger
 from r3bench.model import Capture, Level, Outcome, Status, Target, Variant, content_id
 from r3bench.stats import Comparison, block_statistic
 
-Timing = Literal["none", "rank"]
+Timing = Literal["none", "rank", "once"]
 
 LOOKS = 2  # in a search's contests: a third takes as long as both, and what it alone would show is hardly worth a patch
 
@@ -65,11 +65,13 @@ class Evaluator:
         self._failures: dict[tuple[str, str], tuple[int, str]] = {}
 
     def submit(
-        self, variant: Variant, source: str, *, unit: int = 0, timing: Timing = "rank", again: int = 0,
+        self, variant: Variant, source: str, *, unit: int = 0, timing: Timing = "once", again: int = 0,
         capture: Capture | None = None,
     ) -> Pending:  # fmt: skip
-        """Start an evaluation; ``again`` tells repetitions apart, ``capture`` is another kernel's where given."""
+        """Start an evaluation. ``again`` asks for a repetition by number, which is timed whatever was timed before;
+        ``capture`` is another kernel's where given."""
         subject = capture or self.capture
+        timing = "rank" if timing == "once" and again else timing
         key = content_id(subject.name, subject.content_hash, unit, variant, self.target, timing, again)
         return self._pending(key, source, lambda: self._server.submit(subject, variant, unit, timing))
 

@@ -16,7 +16,7 @@ from replay_case import FakeCompiler, capture, programs, variant
 from r3bench import replay, server
 from r3bench.devices import Kernel, Memory
 from r3bench.errors import CaptureError, DeviceUnavailable
-from r3bench.model import Capture, LaunchConfig, LaunchRule, Status, Target, Variant
+from r3bench.model import Capture, Configuration, LaunchConfig, LaunchRule, Status, Target, Variant, content_id
 from r3bench.server import ReplayServer, Resident, timing_lock, when_all
 from r3bench.stats import Decision
 from r3bench.testing import FakeDevice, FakeLaunch, Program
@@ -401,3 +401,28 @@ def test_builds_wait_while_a_claim_is_timed(recorded: Capture) -> None:
         go_on.set()
         assert contest.result(10).decision is Decision.SAME
         assert later.result(10).verdict.status is Status.MATCH
+
+
+def test_the_same_code_and_launch_is_replayed_once_where_that_will_do(
+    running: ReplayServer, recorded: Capture, opener: Opener
+) -> None:
+    first = running.submit(recorded, variant("add"), timing="once").result(10)
+    launches = opener.devices[0].launches
+    same = variant("add", configuration=Configuration(pipeline="O2"))
+    second = running.submit(recorded, same, timing="once").result(10)
+    assert opener.devices[0].launches == launches
+    assert second.measurement == first.measurement
+    assert second.variant == content_id(same) != first.variant
+    for other in (variant("add", launch=LaunchRule(block=(64, 1, 1))), variant("quick")):
+        launches = opener.devices[0].launches
+        running.submit(recorded, other, timing="once").result(10)
+        assert opener.devices[0].launches > launches
+    launches = opener.devices[0].launches
+    running.submit(recorded, variant("add"), timing="rank").result(10)
+    assert opener.devices[0].launches > launches
+
+
+def test_what_does_not_build_has_no_code_to_be_known_by(running: ReplayServer, recorded: Capture) -> None:
+    for _ in range(2):
+        found = running.submit(recorded, variant("syntax error"), timing="once").result(10)
+        assert found.verdict.status is Status.BUILD_FAILED
