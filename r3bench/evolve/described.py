@@ -67,6 +67,6 @@ def _pipeline(configuration: Configuration) -> Iterator[str]:
     if configuration.options:
         yield f"LLVM options {' '.join(f'-{name}={value}' for name, value in configuration.options)}"
     if configuration.fast_math:
-        yield "fast math: approximate divisions, square roots and functions of 32-bit floats (nvcc --use_fast_math)"
+        yield "fast math: approximate divisions, square roots and functions of 32-bit floats, within the tolerance"
     if configuration.assembler:
         yield f"ptxas options {' '.join(f'--{name}={value}' for name, value in configuration.assembler)}"

@@ -179,7 +179,7 @@ class Exploration:
         return Child(draw, self.sources[draw.parent.id])
 
     def _made(self, **what: Any) -> Source:
-        return make_source(self.kernel.capture, self.evaluator.target, self.settings.seed, **what)
+        return make_source(self.kernel.capture, self.evaluator.target, self.settings, **what)
 
     def _rank(self, step: int) -> Rank:
         return -self.promise, step

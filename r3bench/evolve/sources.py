@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from r3bench import remix
+from r3bench.evolve.settings import Settings
 from r3bench.evolve.tuning import Ask, Point, Tuner
 from r3bench.ledger import SourceResult
 from r3bench.model import Capture, LaunchRule, Outcome, Target, Variant, content_id
@@ -81,14 +82,14 @@ class Source:
 
 
 def make_source(
-    capture: Capture, target: Target, seed: int, *, step: int, rule: str, description: str, files: Files,
+    capture: Capture, target: Target, settings: Settings, *, step: int, rule: str, description: str, files: Files,
     launch: LaunchRule | None = None,
 ) -> Source:  # fmt: skip
     """A source with the block shapes that its own text may have. Equal seeds and texts give equal tuners."""
-    unit, own = capture.units[0], int(content_id(capture.name, files, launch, seed)[:8], 16)
+    unit, own = capture.units[0], int(content_id(capture.name, files, launch, settings.seed)[:8], 16)
     chosen = launch.block if launch is not None else unit.launch.block
     blocks = remix.legal_blocks(capture, unit, dict(files)) if chosen == unit.launch.block else ()
-    space = Space.for_unit(capture, unit, target, blocks, launch)
+    space = Space.for_unit(capture, unit, target, blocks, launch, fast_math=settings.fast_math)
     return Source(step, rule, description, files, launch, space, Tuner(space, own))
 
 

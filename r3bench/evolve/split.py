@@ -32,19 +32,11 @@ def split(evaluator: Evaluator, start: Start, recorded: Files, winner: Variant) 
 def _ladder(recorded: Files, winner: Variant) -> Iterator[tuple[Kind, Variant]]:
     """From the recorded text to the winner, one kind of change more at a time."""
     whole, plain = winner.configuration or Configuration(), Configuration()
-    passes = replace(
-        plain,
-        pipeline=whole.pipeline,
-        before=whole.before,
-        after=whole.after,
-        tuning=whole.tuning,
-        options=whole.options,
-        assembler=whole.assembler,
-    )
+    specialized = replace(whole, bound_threads="none", min_blocks=None, max_registers=None)
     yield "toolchain", Variant(files=recorded, configuration=plain)
     yield "source", Variant(files=winner.files, configuration=plain)
-    yield "passes", Variant(files=winner.files, configuration=passes)
-    yield "specialization", Variant(files=winner.files, configuration=replace(passes, specialize=whole.specialize))
+    yield "passes", Variant(files=winner.files, configuration=replace(specialized, specialize=plain.specialize))
+    yield "specialization", Variant(files=winner.files, configuration=specialized)
     yield "launch", winner
 
 

@@ -75,6 +75,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--r3-resume", action="store_true", default=None, help="go on with the searches whose ledgers are there"
     )
     parser.addini("r3_resume", "twin of --r3-resume", type="bool", default=False)
+    group.addoption(
+        "--r3-fast-math", action="store_true", default=None, help="let configurations round otherwise (CUDA only)"
+    )
+    parser.addini("r3_fast_math", "twin of --r3-fast-math", type="bool", default=False)
     for name, default, metavar, text in OPTIONS:
         group.addoption(flag(name), metavar=metavar, default=None, help=f"{text} (default: {default or 'off'})")
         parser.addini(f"r3_{name}", f"twin of --r3-{name}", default=default)

@@ -149,6 +149,7 @@ def settings(item: CaptureItem, kernels: int) -> Settings:
         axes=axes(config),
         stale=int(number(config, "stale")) if option(config, "stale") else max(1, population // 4),
         proposing=int(number(config, "proposing")),
+        fast_math=bool(option(config, "fast_math")),
         limits=Limits(
             seconds=number(config, "seconds") * kernels,
             evaluations=limit("evaluations"),

@@ -41,9 +41,9 @@ EXTRA_PASSES = (
     "sinking",
     "lower_switch",
 )
-"""Extra passes, each off, before or after the base pipeline; their order is a knob of its own."""
+"""Extra passes, each off, before or after the base pipeline or both; their order is a knob of its own."""
 
-_SHUFFLES = 6
+_SHUFFLES = 14
 
 
 def _orders() -> tuple[tuple[str, ...], ...]:
@@ -147,10 +147,10 @@ def block_name(block: Dim3) -> str:
     return "x".join(str(n) for n in block)
 
 
-def knobs_of(facts: UnitFacts, target: Target, blocks: Sequence[Dim3]) -> Iterable[Knob]:
+def knobs_of(facts: UnitFacts, target: Target, blocks: Sequence[Dim3], *, fast_math: bool) -> Iterable[Knob]:
     yield Knob("pipeline", ("O3", "O2", "O1"), ordered=True)
     for name in EXTRA_PASSES:
-        yield Knob(f"pass.{name}", ("off", "before", "after"))
+        yield Knob(f"pass.{name}", ("off", "before", "after", "both"))
     yield Knob("order", tuple(range(len(ORDERS))))
     for name, values in TUNING.get(target.device, {}).items():
         yield Knob(f"tuning.{name}", values)
@@ -160,7 +160,8 @@ def knobs_of(facts: UnitFacts, target: Target, blocks: Sequence[Dim3]) -> Iterab
     yield from _specialization_knobs(facts, grid=len(blocks) == 1)
     if target.device == "cuda":
         yield Knob("bounds", _bounds(max(prod(block) for block in blocks)))
-        yield Knob("fast_math", (False, True))
+        if fast_math:
+            yield Knob("fast_math", (False, True))
         for name, values in ASSEMBLER.items():
             yield Knob(f"assembler.{name}", values)
     if len(blocks) > 1:

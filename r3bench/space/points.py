@@ -28,16 +28,20 @@ class Space:
         target: Target,
         legal_blocks: Sequence[Dim3] = (),
         launch: LaunchRule | None = None,
+        *,
+        fast_math: bool = False,
     ) -> Space:
         """The space of a unit.
 
         ``legal_blocks`` are block shapes it may run with; that of ``launch`` (None: the recorded one) always is, and
-        comes first.
+        comes first. ``fast_math`` lets the search change results within the tolerance for speed.
         """
         chosen = launch.apply(unit.launch) if launch is not None else unit.launch
         blocks = (chosen.block, *(block for block in legal_blocks if block != chosen.block))
         facts = unit_facts(capture.parameters, unit, chosen)
-        return cls(target.device, tuple(knobs_of(facts, target, blocks)), capture.parameters, blocks)
+        return cls(
+            target.device, tuple(knobs_of(facts, target, blocks, fast_math=fast_math)), capture.parameters, blocks
+        )
 
     @property
     def default(self) -> dict[str, Value]:
@@ -57,8 +61,8 @@ class Space:
         bound, min_blocks, registers = _bound(values.get("bounds", "none"))
         configuration = Configuration(
             pipeline=_pipeline(values["pipeline"]),
-            before=tuple(name for name in order if values[f"pass.{name}"] == "before"),
-            after=tuple(name for name in order if values[f"pass.{name}"] == "after"),
+            before=tuple(name for name in order if values[f"pass.{name}"] in ("before", "both")),
+            after=tuple(name for name in order if values[f"pass.{name}"] in ("after", "both")),
             tuning=tuple(_tuning(self._chosen("tuning.", values))),
             options=self._options(values),
             specialize=self._specialization(values),
@@ -75,7 +79,7 @@ class Space:
         point = self.default
         point["pipeline"] = configuration.pipeline
         point |= {f"pass.{name}": "before" for name in configuration.before}
-        point |= {f"pass.{name}": "after" for name in configuration.after}
+        point |= {f"pass.{name}": "both" if name in configuration.before else "after" for name in configuration.after}
         point["order"] = _order(configuration)
         point |= {f"tuning.{name}": value for name, value in configuration.tuning}
         point |= self._option_values(configuration.options)

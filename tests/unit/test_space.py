@@ -50,7 +50,7 @@ def unit(pointers: tuple[Pointer, ...] | None = None, variables: tuple[Global, .
 
 
 def space(target: Target = CUDA, blocks: tuple[tuple[int, int, int], ...] = ((128, 1, 1), (64, 1, 1))) -> Space:
-    return Space.for_unit(capture(), unit(), target, blocks)
+    return Space.for_unit(capture(), unit(), target, blocks, fast_math=True)
 
 
 def test_the_default_point_is_the_default_pipeline_with_the_recorded_launch() -> None:
@@ -64,6 +64,7 @@ def test_a_point_means_what_its_knobs_say() -> None:
         "pipeline": "O2",
         "pass.sroa": "before",
         "pass.sinking": "after",
+        "pass.reassociate": "both",
         "tuning.loop_unrolling": False,
         "option.unroll": "threshold=50",
         "specialize.arguments": "integers",
@@ -75,8 +76,8 @@ def test_a_point_means_what_its_knobs_say() -> None:
     configuration, launch = space().decode(point)
     assert configuration == Configuration(
         pipeline="O2",
-        before=("sroa",),
-        after=("sinking",),
+        before=("sroa", "reassociate"),
+        after=("reassociate", "sinking"),
         tuning=(("loop_unrolling", False),),
         options=(("unroll-threshold", "50"),),
         specialize=Specialization(arguments=("n",), block=True),
@@ -85,6 +86,12 @@ def test_a_point_means_what_its_knobs_say() -> None:
         fast_math=True,
     )
     assert launch == LaunchRule(block=(64, 1, 1))
+
+
+def test_fast_math_is_a_knob_only_where_it_is_allowed() -> None:
+    names = {knob.name for knob in Space.for_unit(capture(), unit(), CUDA).knobs}
+    assert "fast_math" not in names
+    assert {knob.name for knob in space().knobs} - names == {"fast_math", "block"}
 
 
 def test_the_order_knob_orders_the_extra_passes() -> None:
