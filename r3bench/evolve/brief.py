@@ -11,6 +11,7 @@ import numpy as np
 from r3bench import store
 from r3bench.evolve.opened import definitions, opened, shown, surroundings
 from r3bench.evolve.sources import is_disjoint
+from r3bench.evolve.subject import Subject
 from r3bench.model import Allocation, Capture, Parameter, ReplayUnit, Target
 from r3bench.space import unit_facts
 from r3bench.syntax import plain_name
@@ -26,8 +27,8 @@ Ranges = Mapping[str, tuple[float, float]]
 class Brief:
     """One kernel's static text, and what is needed to read an answer: main file and the kernel's plain name.
 
-    ``kernel`` names the kernel among all captures; ``disjoint`` says that its pointer arguments never overlap.
-    ``first`` holds every definition of the texts that the search begins with: ``static`` shows those that are open.
+    ``kernel`` names the kernel among all captures. ``first`` holds every definition of the texts that the search begins
+    with, of which ``static`` shows those that are open. ``subject`` is the first text as the rules take it.
     """
 
     kernel: str
@@ -35,7 +36,7 @@ class Brief:
     name: str
     static: str
     first: frozenset[str]
-    disjoint: bool = False
+    subject: Subject
 
 
 def brief(
@@ -70,7 +71,20 @@ def brief(
         name=name,
         static="\n".join(part.strip("\n") + "\n" for part in parts) + "\n",
         first=frozenset(text for whole in texts.values() for text, _ in definitions(whole)),
+        subject=_subject(capture, texts, main, name),
+    )
+
+
+def _subject(capture: Capture, texts: Mapping[str, str], main: str, name: str) -> Subject:
+    unit, whole = capture.units[0], [p for p in capture.parameters if p.kind == "scalar" and "int" in (p.dtype or "")]
+    return Subject(
+        text=texts[main],
+        kernel=name,
+        context=tuple(text for path, text in texts.items() if path != main),
         disjoint=is_disjoint(capture),
+        small=all(a.nbytes < 1 << 31 for unit in capture.units for a in unit.allocations),
+        block=unit.launch.block,
+        values=tuple((p.name, int(_value(p, unit))) for p in whole),
     )
 
 

@@ -38,8 +38,13 @@ class Revision:
     description: str
 
 
-def revised(answer: str, files: Mapping[str, str], main: str, kernel: str) -> Revision:
-    """The texts that an answer makes of these files; BadReply, with a reason by name, where it makes none of them."""
+def revised(
+    answer: str, files: Mapping[str, str], main: str, kernel: str, launch: LaunchRule | None = None
+) -> Revision:
+    """The texts that an answer makes of these files, which run under ``launch`` if the answer does not ask for another.
+
+    BadReply, with a reason by name, where it makes none of them.
+    """
     if not answer.strip():
         raise BadReply("empty", "the answer is empty")
     if len(answer.encode(errors="surrogatepass")) > MOST_BYTES:
@@ -49,10 +54,10 @@ def revised(answer: str, files: Mapping[str, str], main: str, kernel: str) -> Re
     if "\N{REPLACEMENT CHARACTER}" in text:
         raise BadReply("not UTF-8", "the code is not UTF-8 text")
     changed = _Splice(files, main, kernel, items).put(FILE_LINE.sub("", text))
-    launch = _launch(answer)
-    if launch is None and all(tokens(changed[path]) == tokens(files[path]) for path in files):
+    asked = _launch(answer) or launch
+    if asked == launch and all(tokens(changed[path]) == tokens(files[path]) for path in files):
         raise BadReply("nothing changed", "the code is the one that it was made from")
-    return Revision(files=tuple(sorted(changed.items())), launch=launch, description=_description(answer))
+    return Revision(files=tuple(sorted(changed.items())), launch=asked, description=_description(answer))
 
 
 # -- what the answer says ---------------------------------------------------------------------------------------------

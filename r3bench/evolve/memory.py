@@ -14,13 +14,13 @@ def cache(subject: Subject) -> str:
     """Keep in a register what is loaded repeatedly from one place that nothing in between may write."""
 
     def once(facts: Facts, rewrite: Rewrite) -> bool:
-        loads = [n for n in walk(facts.function.body) if _is_load(facts, n)]
+        loads = [n for n in walk(facts.function.body) if is_load(facts, n)]
         return share(facts, rewrite, loads, lambda n: _load_name(n), loads_only=True)
 
     return repeat(subject, once)
 
 
-def _is_load(facts: Facts, node: Node) -> bool:
+def is_load(facts: Facts, node: Node) -> bool:
     if node.type not in ("subscript_expression", "pointer_expression") or text_of(node).startswith("&"):
         return False
     above = facts.parent[node.id]

@@ -157,7 +157,8 @@ class Prompter:
         if program.id not in self._blocks:
             texts = (text for _, file in program.files for text, _ in definitions(file))
             code = "\n\n".join(text for text in texts if text not in self.brief.first)
-            self._blocks[program.id] = f"# Program {program.id}\n\n```cuda\n{code}\n```\n\n" if code else ""
+            head = f"# Program {program.id}\n\n{_launch(program)}```cuda\n"
+            self._blocks[program.id] = f"{head}{code}\n```\n\n" if code else ""
         return self._blocks[program.id]
 
     def _order(self, programs: Mapping[str, Program]) -> tuple[int, list[Program]]:
@@ -169,6 +170,14 @@ class Prompter:
 
 
 # -- the tail ---------------------------------------------------------------------------------------------------------
+
+
+def _launch(program: Program) -> str:
+    rule = program.launch
+    if rule is None:
+        return ""
+    block, work = ("x".join(str(n) for n in shape) for shape in (rule.block, rule.per_thread))
+    return f"LAUNCH: block={block} per_thread={work}\n"
 
 
 def _tail(draw: Draw, shown: Sequence[Program]) -> str:

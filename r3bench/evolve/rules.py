@@ -1,8 +1,8 @@
 """Source rewrites by rule: each emits CUDA C++ that compiles and computes what the kernel computed.
 
-"The same" holds exactly for ``restrict``, ``cache``, ``hoist``, ``accumulate`` and ``unroll``, and up to the rounding
-of other floating-point operations for ``reciprocal``, ``power`` and ``exponential``. What a rule cannot prove it
-leaves alone; every proposal is verified by replay all the same. Pure: text in, texts out.
+"The same" holds exactly but for ``reciprocal``, ``power``, ``exponential`` and ``interchange``, where it holds up to
+the rounding of other floating-point operations. What a rule cannot prove it leaves alone; every proposal is verified by
+replay all the same. Pure: text in, texts out.
 """
 
 from __future__ import annotations
@@ -11,39 +11,52 @@ import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from math import prod
 
 from r3bench.evolve.arithmetic import exponential, power, reciprocal
+from r3bench.evolve.branches import select
+from r3bench.evolve.constants import expose
 from r3bench.evolve.facts import Facts
+from r3bench.evolve.grid import coarsen, rows, stride
+from r3bench.evolve.loops import interchange
 from r3bench.evolve.memory import accumulate, cache, hoist
 from r3bench.evolve.names import Variable
 from r3bench.evolve.subject import Subject
+from r3bench.evolve.tiles import tile
+from r3bench.evolve.widths import index32
+from r3bench.evolve.windows import reuse
+from r3bench.model import Dim3
 from r3bench.syntax import Edit, Node, apply, find_kernel, text_of, walk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """An edited text: which rule (or chain, joined by ``+``) made it, and one sentence on what changed."""
+    """An edited text: which rule (or chain, joined by ``+``) made it, and one sentence on what changed.
+
+    ``per_thread`` is the launch under which it pays off: the work of how many recorded threads each one does.
+    """
 
     rule: str
     description: str
     text: str
+    per_thread: Dim3 = (1, 1, 1)
 
 
 Rule = Callable[[Subject], str]
 
 
-def proposals(text: str, kernel: str, *, disjoint: bool = False, context: Sequence[str] = ()) -> list[Proposal]:
+def proposals(subject: Subject) -> list[Proposal]:
     """Every rule on its own, then the chains; each text once, none equal to the input.
 
     BuildError where the text does not define the kernel.
     """
-    subject = Subject(text=text, kernel=kernel, disjoint=disjoint, context=tuple(context))
-    find_kernel(text, kernel)
+    find_kernel(subject.text, subject.kernel)
     made: dict[str, Proposal] = {}
     rule = _remembering()
     for chain in (*((name,) for name in RULES), *CHAINS):
         proposal = _chain(subject, chain, rule)
-        if proposal is not None and proposal.text != text:
+        if proposal is not None and proposal.text != subject.text:
             made.setdefault(proposal.text, proposal)
     return list(made.values())
 
@@ -68,7 +81,8 @@ def _chain(subject: Subject, names: Sequence[str], rule: Callable[[str, Subject]
     if not used:
         return None
     sentence = "; ".join(SENTENCES[name] for name in used)
-    return Proposal(rule="+".join(used), description=sentence, text=current.text)
+    x, y, z = (prod(PER_THREAD.get(name, (1, 1, 1))[axis] for name in used) for axis in range(3))
+    return Proposal(rule="+".join(used), description=sentence, text=current.text, per_thread=(x, y, z))
 
 
 # -- const and __restrict__ -------------------------------------------------------------------------------------------
@@ -179,7 +193,27 @@ RULES: Mapping[str, Rule] = {
     "accumulate": accumulate,
     "unroll": unroll,
     "unroll4": unroll_by_4,
+    "select": select,
+    "interchange": interchange,
+    "index32": index32,
+    "expose": expose,
+    "reuse": reuse,
+    "tile": tile,
+    "stride": stride,
+    "coarsen2": partial(coarsen, count=2),
+    "coarsen4": partial(coarsen, count=4),
+    "rows2": partial(rows, count=2),
+    "rows4": partial(rows, count=4),
 }
+PER_THREAD: Mapping[str, Dim3] = {
+    "stride": (4, 1, 1),
+    "coarsen2": (2, 1, 1),
+    "coarsen4": (4, 1, 1),
+    "rows2": (1, 2, 1),
+    "rows4": (1, 4, 1),
+}
+"""How many recorded threads' work a thread is to do, where a rule asks for another launch."""
+
 SENTENCES: Mapping[str, str] = {
     "restrict": "const and __restrict__ on pointers that are only read or do not overlap in any recorded launch",
     "reciprocal": "divisions by constants and repeated divisors became multiplications by the reciprocal",
@@ -190,6 +224,17 @@ SENTENCES: Mapping[str, str] = {
     "accumulate": "sums are kept in a register instead of memory",
     "unroll": "loops with a constant number of rounds are unrolled",
     "unroll4": "innermost loops are unrolled by four",
+    "select": "short branches became selections",
+    "interchange": "two nested loops changed places",
+    "index32": "indices have 32 bits, which all recorded arrays allow",
+    "expose": "the recorded sizes are constants in a copy of the body that only they take",
+    "reuse": "what a loop's rounds read in common slides through registers",
+    "tile": "what neighbouring threads read in common is loaded once, into shared memory",
+    "stride": "a grid-stride loop lets any number of threads do the work",
+    "coarsen2": "each thread does two elements, a grid apart",
+    "coarsen4": "each thread does four elements, a grid apart",
+    "rows2": "each thread does two neighbouring rows",
+    "rows4": "each thread does four neighbouring rows",
 }
 _ARITHMETIC = ("power", "exponential", "reciprocal")
 _MEMORY = ("accumulate", "cache", "hoist")
@@ -198,4 +243,8 @@ CHAINS: tuple[tuple[str, ...], ...] = (
     ("restrict", *_MEMORY),
     ("restrict", *_ARITHMETIC, *_MEMORY),
     ("restrict", *_ARITHMETIC, *_MEMORY, "unroll", "unroll4"),
+    ("rows2", "reuse"),
+    ("rows4", "reuse"),
+    ("restrict", *_ARITHMETIC, *_MEMORY, "coarsen2"),
+    ("restrict", *_ARITHMETIC, *_MEMORY, "expose"),
 )

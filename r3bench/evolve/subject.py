@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from r3bench.evolve.declared import Declared, declared
 from r3bench.evolve.facts import Facts
 from r3bench.evolve.motion import Rewrite
+from r3bench.model import Dim3
 from r3bench.syntax import Function, Node, find_kernel, functions, text_of, walk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a rule works on. ``disjoint`` says that the recorded pointer arguments never overlap; ``context`` holds the
-    other files of the translation unit, read for their declarations only."""
+    """What a rule works on. ``context`` holds the other files of the translation unit, read for declarations only.
+
+    Of the recorded launches it knows: ``disjoint``, that pointer arguments never overlap; ``small``, that no array has
+    2^31 bytes or more; ``block`` and the ``values`` of whole-numbered scalar parameters, those of the first launch.
+    """
 
     text: str
     kernel: str
     disjoint: bool = False
     context: tuple[str, ...] = ()
+    small: bool = False
+    block: Dim3 | None = None
+    values: tuple[tuple[str, int], ...] = ()
 
     def known(self) -> Declared:
         return declared(*self.context, self.text)
@@ -46,7 +54,7 @@ class Subject:
         return found
 
     def edited(self, text: str) -> Subject:
-        return Subject(text=text, kernel=self.kernel, disjoint=self.disjoint, context=self.context)
+        return replace(self, text=text)
 
 
 def repeat(subject: Subject, once: Callable[[Facts, Rewrite], bool], *, where: str = "", rounds: int = 12) -> str:
@@ -65,6 +73,11 @@ def repeat(subject: Subject, once: Callable[[Facts, Rewrite], bool], *, where: s
                 break
             subject = subject.edited(rewrite.result())
     return subject.text
+
+
+def indented(lines: str) -> str:
+    """The lines four spaces further in, but for directives."""
+    return re.sub(r"\n(?=[^\n#])", "\n    ", lines)
 
 
 def side(node: Node, name: str) -> Node:

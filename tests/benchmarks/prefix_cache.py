@@ -96,7 +96,7 @@ def rates(kernel: str, seed: int) -> tuple[float, float, int]:
     for prompt, ids in searched(about, texts, seed):
         ordered.ask(prompt.text)
         blocks = dict(prompt.programs)
-        drawn.ask(prompt.static + "".join(blocks[i] for i in ids) + prompt.tail)
+        drawn.ask(prompt.static + "".join(blocks.get(i, "") for i in ids) + prompt.tail)
     return ordered.rate, drawn.rate, ordered.tokens // STEPS
 
 

@@ -52,7 +52,7 @@ def test_exact_rules_change_no_bit(compiler: Compiler, device: Device, seed: int
 
 def test_every_rule_together_changes_roundings_only(compiler: Compiler, device: Device) -> None:
     text = Kernel(3).text()
-    changed = max(proposals(text, "k", disjoint=True), key=lambda p: p.rule.count("+"))
+    changed = max(proposals(Subject(text=text, kernel="k", disjoint=True)), key=lambda p: p.rule.count("+"))
     assert {"exponential", "power"} <= set(changed.rule.split("+"))
     for old, new in zip(run(compiler, device, text), run(compiler, device, changed.text), strict=True):
         np.testing.assert_allclose(new, old, rtol=1e-9, atol=1e-9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from random import Random
 
@@ -11,6 +12,8 @@ from r3bench.evolve.opened import definitions
 from r3bench.evolve.prompt import Prompt
 from r3bench.evolve.propose.reply import Reply
 from r3bench.evolve.rules import Proposal, proposals
+from r3bench.evolve.subject import Subject
+from r3bench.model import LaunchRule
 
 
 class RuleProposer:
@@ -21,26 +24,59 @@ class RuleProposer:
 
     def propose(self, prompt: Prompt) -> Reply:
         """Exhausted for a repair, and where no rule changes the parent."""
-        found = _proposals(prompt.parent.files, prompt.brief.main, prompt.brief.name, prompt.brief.disjoint)
+        found = _proposals(_subject(prompt))
         if prompt.turn or prompt.asked >= len(found):
             raise Exhausted(f"the rules have nothing more to say on {prompt.parent.id}")
-        order = Random(f"{self._seed} {prompt.kernel} {prompt.parent.id}").sample(range(len(found)), len(found))
-        chosen = found[order[prompt.asked]]
+        chosen = self._order(prompt, found)[prompt.asked]
         return Reply(text=answer(prompt, chosen), origin=f"rules:{chosen.rule}", model="rules")
 
     def close(self) -> None:
         pass
 
+    def _order(self, prompt: Prompt, found: Sequence[Proposal]) -> list[Proposal]:
+        """By chance, but for the first text: there the longest chain comes first, for searches that are short."""
+        order = Random(f"{self._seed} {prompt.kernel} {prompt.parent.id}").sample(found, len(found))
+        if prompt.parent.parent is None:
+            order.sort(key=lambda proposal: proposal is not max(found, key=_length))
+        return order
+
+
+def _length(proposal: Proposal) -> int:
+    return proposal.rule.count("+")
+
+
+def _subject(prompt: Prompt) -> Subject:
+    """The parent's text as the rules take it."""
+    files, first, launch = dict(prompt.parent.files), prompt.brief.subject, prompt.parent.launch
+    return replace(
+        first,
+        text=files.pop(prompt.brief.main),
+        context=tuple(files.values()),
+        block=launch.block if launch is not None else first.block,
+    )
+
 
 @lru_cache(maxsize=64)
-def _proposals(files: tuple[tuple[str, str], ...], main: str, name: str, disjoint: bool) -> Sequence[Proposal]:
-    texts = dict(files)
-    context = [text for path, text in texts.items() if path != main]
-    return tuple(proposals(texts[main], name, disjoint=disjoint, context=context))
+def _proposals(subject: Subject) -> Sequence[Proposal]:
+    return tuple(proposals(subject))
 
 
 def answer(prompt: Prompt, proposal: Proposal) -> str:
     """A proposal in the form in which a model would answer: what it changes, in full."""
     before = {text for text, _ in definitions(dict(prompt.parent.files)[prompt.brief.main])}
     code = "\n\n".join(text for text, _ in definitions(proposal.text) if text not in before)
-    return f"CHANGE: {proposal.description}\n```cuda\n{code}\n```\n"
+    return f"CHANGE: {proposal.description}\n{_launch(prompt, proposal)}```cuda\n{code}\n```\n"
+
+
+def _launch(prompt: Prompt, proposal: Proposal) -> str:
+    """The line that asks for another launch than the parent's."""
+    block, before = prompt.brief.subject.block, prompt.parent.launch or LaunchRule(block=(1, 1, 1))
+    if proposal.per_thread == (1, 1, 1) or block is None:
+        return ""
+    block = before.block if prompt.parent.launch is not None else block
+    work = tuple(a * b for a, b in zip(before.per_thread, proposal.per_thread, strict=True))
+    return f"LAUNCH: block={_shape(block)} per_thread={_shape(work)}\n"
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "x".join(str(n) for n in shape)
