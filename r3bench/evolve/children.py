@@ -120,14 +120,14 @@ class Steps:
     def _source(self, child: Child, reply: Reply) -> Source:
         """The text that an answer makes of its parent's; BadReply where it makes none."""
         parent, brief = child.parent, self.prompts.brief
-        revision = revised(reply.text, dict(parent.files), brief.main, brief.name)
+        revision = revised(reply.text, dict(parent.files), brief.main, brief.name, parent.launch)
         child.description = revision.description
         return self.make(
             step=child.draw.step,
             rule=_rule(child),
             description="; ".join(filter(None, (parent.description, revision.description))),
             files=revision.files,
-            launch=revision.launch or parent.launch,
+            launch=revision.launch,
         )
 
 
