@@ -19,6 +19,7 @@ from r3bench.stats import Comparison, Decision
 from tests.search.fake_server import TEXT, Behaviour, FakeServer, Model, capture, tree
 
 QUICK = Settings(trials=3, iterations=24, race=False)
+LONG = replace(QUICK, iterations=60)
 ONE_BY_ONE = replace(QUICK, islands=1, stale=1)
 
 
@@ -86,7 +87,7 @@ def test_the_held_out_units_are_verified_before_anything_is_claimed(tmp_path: Pa
             return Behaviour(status=Status.MISMATCH, detail="out differs")
         return by_text(inverse_width=1.5, out_sum=2.0)(variant, unit)
 
-    (result,) = search(tmp_path, FakeServer(model))
+    (result,) = search(tmp_path, FakeServer(model), LONG)
     assert result.after is not None
     assert "out_sum" not in result.after
     refused = [p for p in result.promotions if not p.promoted]
@@ -110,7 +111,7 @@ def test_what_fails_on_changed_inputs_is_not_promoted(tmp_path: Path) -> None:
         return "with n = 7: out differs" if level is Level.PERTURBED and "out_sum" in text_of(variant) else ""
 
     server = FakeServer(by_text(inverse_width=1.5, out_sum=2.0), fails_at=fails_at)
-    (result,) = search(tmp_path, server)
+    (result,) = search(tmp_path, server, LONG)
     assert result.after is not None
     assert "out_sum" not in result.after
     refused = [p for p in result.promotions if not p.promoted]
@@ -259,7 +260,7 @@ def test_sources_with_equal_code_are_tuned_once(tmp_path: Path) -> None:
     (result,) = search(tmp_path, FakeServer(model))
     copies = {s.rule: s for s in result.sources if s.same_as == "recorded"}
     assert set(copies) == {
-        "restrict", "cache", "accumulate", "unroll", "restrict+accumulate+cache+hoist",
+        "restrict", "cache", "accumulate", "unroll", "expose", "restrict+accumulate+cache+hoist",
     }  # fmt: skip
     assert all(s.trials == 1 for s in copies.values())
 
