@@ -1,0 +1,141 @@
+"""``r3bench capture``: look at captures, compare them, replay them against themselves, make them smaller."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from r3bench.model import Capture
+    from r3bench.record.verification import Verified
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "show, diff, verify, shrink or redact captures"
+    parser = commands.add_parser("capture", help=text, description=text)
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    shown = actions.add_parser("show", help="print what captures hold")
+    shown.set_defaults(run=show)
+    compared = actions.add_parser("diff", help="say how two captures differ; 1 if they do")
+    compared.add_argument("one", type=Path)
+    compared.add_argument("other", type=Path)
+    compared.set_defaults(run=diff)
+    checked = actions.add_parser("verify", help="replay recorded launches against themselves; 1 if one is not repeated")
+    checked.add_argument("--runs", type=int, default=10, metavar="N", help="replays of each unit (default: 10)")
+    checked.set_defaults(run=verify)
+    smaller = actions.add_parser("shrink", help="copy a capture without the memory that its kernel does not use")
+    smaller.set_defaults(run=shrink)
+    harmless = actions.add_parser("redact", help="copy a capture with other numbers and without paths, for sharing")
+    harmless.set_defaults(run=redact)
+    for action in (shown, checked):
+        action.add_argument("captures", type=Path, nargs="+", help="captures, or folders of them")
+    for action in (smaller, harmless):
+        action.add_argument("capture", type=Path)
+        action.add_argument("out", type=Path, help="the new capture (.zarr or .zarr.zip)")
+    for action in (checked, smaller, harmless):
+        action.add_argument("--device", default="auto", help="where to replay (default: auto)")
+
+
+def _opened(paths: list[Path]) -> Iterator[Capture]:
+    from r3bench import store
+
+    return map(store.open_capture, store.find(paths))
+
+
+def show(arguments: argparse.Namespace) -> int:
+    for capture in _opened(arguments.captures):
+        print("\n".join(_shown(capture)), end="\n\n")
+    return 0
+
+
+def _shown(capture: Capture) -> Iterator[str]:
+    yield f"{capture.path}: {capture.demangled} ({capture.symbol}) of {capture.application}"
+    source = (
+        f"{capture.source.main}, lines {capture.source.span[0]} to {capture.source.span[1]}" if capture.source else ""
+    )
+    yield f"  source: {source or 'none: it can be tested and timed, not rewritten'}"
+    yield f"  image: {capture.image_format or 'none'}; " + ", ".join(f"{k} {v}" for k, v in capture.recorded_on)
+    for p in capture.parameters:
+        kind = " ".join(filter(None, ("const" if p.const else "", p.kind, p.dtype)))
+        yield f"  parameter {p.name}: {kind} at {p.offset}, {p.size} bytes"
+    for unit in capture.units:
+        grid, block = (" x ".join(map(str, size)) for size in (unit.launch.grid, unit.launch.block))
+        held = "held out" if unit.held_out else "for the search"
+        yield f"  unit {unit.index}: launch {unit.occurrence}, grid {grid}, block {block}, {held}"
+        for allocation in unit.allocations:
+            cut = f" of {allocation.whole_bytes}" if allocation.whole_bytes else ""
+            what = "written" if allocation.name in unit.written else "not written"
+            yield f"    {allocation.name}: {allocation.nbytes}{cut} bytes of {allocation.memory} memory, {what}"
+        for variable in unit.globals:
+            what = "constant" if variable.constant else "written" if variable.symbol in unit.written else "not written"
+            yield f"    variable {variable.symbol}: {variable.nbytes} bytes, {what}"
+
+
+def diff(arguments: argparse.Namespace) -> int:
+    from r3bench import store
+    from r3bench.record.verification import compared
+    from r3bench.replay import read_material
+
+    one, other = store.open_capture(arguments.one), store.open_capture(arguments.other)
+    both = range(min(len(one.units), len(other.units)))
+    lines = list(compared(one, other, [(read_material(one, i), read_material(other, i)) for i in both]))
+    print("\n".join(lines) or "the captures hold the same")
+    return int(bool(lines))
+
+
+def verify(arguments: argparse.Namespace) -> int:
+    from r3bench.devices import open_device
+    from r3bench.record.verification import verify as verified
+    from r3bench.toolchain import Compiler
+
+    good = True
+    with closing(open_device(arguments.device)) as device, Compiler() as compiler:
+        for capture in _opened(arguments.captures):
+            for found in verified(capture, device, compiler, arguments.runs):
+                print(f"{capture.path}, unit {found.unit}: {_said(found)}", flush=True)
+                good = good and found.exact == found.runs and not found.vacuous
+    return int(not good)
+
+
+def _said(found: Verified) -> str:
+    if found.failure:
+        return found.failure
+    if found.vacuous:
+        return "vacuous: the launch changed nothing, so any kernel would match"
+    noise = "; ".join(
+        f"{each.buffer} differed {each.runs} times, in {each.difference.count} of {each.difference.elements} elements, "
+        f"by {each.difference.error:g}"
+        for each in found.noise
+    )
+    return f"{found.exact} of {found.runs} replays bit by bit as recorded" + (f" ({noise})" if noise else "")
+
+
+def shrink(arguments: argparse.Namespace) -> int:
+    from r3bench import store
+    from r3bench.devices import open_device
+    from r3bench.record import reduction
+    from r3bench.toolchain import Compiler
+
+    capture = store.open_capture(arguments.capture)
+    with closing(open_device(arguments.device)) as device, Compiler() as compiler:
+        smaller = reduction.shrink(capture, arguments.out, device, compiler)
+    before, after = (
+        sum(reduction.nbytes(store.contents(c, unit.index).before) for unit in c.units) for c in (capture, smaller)
+    )
+    print(f"{smaller.path}: {after} bytes that are not zero instead of {before}")
+    return 0
+
+
+def redact(arguments: argparse.Namespace) -> int:
+    from r3bench import store
+    from r3bench.devices import open_device
+    from r3bench.record import reduction
+    from r3bench.toolchain import Compiler
+
+    with closing(open_device(arguments.device)) as device, Compiler() as compiler:
+        made = reduction.redact(store.open_capture(arguments.capture), arguments.out, device, compiler)
+    print(f"{made.path}: other numbers, no command, no paths; its sources are as they were")
+    return 0

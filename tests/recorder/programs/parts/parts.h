@@ -1,0 +1,3 @@
+#pragma once
+__device__ float bent(float value);
+extern __device__ float offset;

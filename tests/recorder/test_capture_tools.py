@@ -1,0 +1,96 @@
+"""Captures shown, compared, replayed against themselves, made smaller and harmless; on the CPU device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from r3bench import Session, store
+from r3bench.cli import main
+
+KERNEL = """
+__global__ void half(const double* in, double* out, double* unused, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = in[i] / 2;
+}
+"""
+Tool = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A launch that reads the first half of one buffer only."""
+    folder = tmp_path_factory.mktemp("capture")
+    (folder / "half.cu").write_text(KERNEL)
+    with Session("demo", folder, "cpu", command=("/home/me/demo", "--secret")) as session:
+        module = session.module("half.cu")
+        arrays = [session.array(name, np.arange(1.0, 4097.0)) for name in ("in", "out", "unused")]
+        session.capture("half")
+        session.launch(module, "half", 16, 128, [*arrays, 2048])
+        session.save(folder)
+    return folder / "half.zarr"
+
+
+@pytest.fixture
+def tool(capfd: pytest.CaptureFixture[str]) -> Tool:
+    def run(*arguments: object) -> tuple[int, str]:
+        return main(["capture", *map(str, arguments)]), capfd.readouterr().out
+
+    return run
+
+
+def test_show(capture: Path, tool: Tool) -> None:
+    status, text = tool("show", capture)
+    assert status == 0
+    assert "parameter in: const pointer float64 at 0, 8 bytes" in text
+    assert "out: 32768 bytes of device memory, written" in text
+
+
+def test_verify(capture: Path, tool: Tool) -> None:
+    status, text = tool("verify", "--device", "cpu", "--runs", "3", capture)
+    assert (status, "3 of 3 replays bit by bit as recorded" in text) == (0, True)
+
+
+def test_verify_tells_what_is_not_repeated(capture: Path, tmp_path: Path, tool: Tool) -> None:
+    given = store.open_capture(capture)
+    held = store.contents(given, 0)
+    wrong = held.after["out"].copy()
+    wrong.view(np.float64)[5] += 0.25
+    contents = [store.UnitContents(held.before, {"out": wrong})]
+    store.write(tmp_path / "wrong.zarr", given, contents, store.sources(given), ir=store.ir(given))
+    status, text = tool("verify", "--device", "cpu", "--runs", "2", tmp_path / "wrong.zarr")
+    assert status == 1
+    assert "0 of 2 replays" in text
+    assert "out differed 2 times, in 1 of 4096 elements, by 0.25" in text
+
+
+def test_shrink_leaves_what_the_kernel_uses(capture: Path, tmp_path: Path, tool: Tool) -> None:
+    assert tool("shrink", "--device", "cpu", capture, tmp_path / "small.zarr")[0] == 0
+    before = store.contents(store.open_capture(tmp_path / "small.zarr"), 0).before
+    values = before["in"].view(np.float64)
+    assert np.array_equal(values[:2048], np.arange(1.0, 2049.0))
+    assert not values[2048:].any()
+    assert not before["unused"].any()
+    assert tool("verify", "--device", "cpu", "--runs", "1", tmp_path / "small.zarr")[0] == 0
+
+
+def test_redact_replaces_numbers_and_the_command(capture: Path, tmp_path: Path, tool: Tool) -> None:
+    assert tool("redact", "--device", "cpu", capture, tmp_path / "other.zarr")[0] == 0
+    other = store.open_capture(tmp_path / "other.zarr")
+    assert other.command == ()
+    contents = store.contents(other, 0)
+    values = contents.before["in"].view(np.float64)
+    assert not np.array_equal(values, np.arange(1.0, 4097.0))
+    assert np.array_equal(contents.after["out"].view(np.float64)[:2048], values[:2048] / 2)
+    assert tool("verify", "--device", "cpu", "--runs", "1", tmp_path / "other.zarr")[0] == 0
+
+
+def test_diff(capture: Path, tmp_path: Path, tool: Tool) -> None:
+    assert tool("diff", capture, capture) == (0, "the captures hold the same\n")
+    tool("redact", "--device", "cpu", capture, tmp_path / "other.zarr")
+    status, text = tool("diff", capture, tmp_path / "other.zarr")
+    assert status == 1
+    assert "unit 0: before, in: 4096 of 4096 elements differ" in text
