@@ -33,12 +33,14 @@ _MOST_IN_LOOP = 8
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """A loop that is left behind its last block only."""
+    """A loop that is left behind its last block only; ``inside`` are the values defined in it."""
 
     before: Block
     header: Block
     latch: Block
     behind: Block
+    body: tuple[Block, ...]
+    inside: frozenset[str | None]
 
 
 def cut_strides(kernel: Function, *, pointers: bool) -> bool:
@@ -51,9 +53,7 @@ def cut_strides(kernel: Function, *, pointers: bool) -> bool:
     parted = _parted(kernel, lines) if found else set()
     chosen = [loop for loop in found if loop.before.label not in parted and (pointers or not _carries_pointers(loop))]
     for loop in chosen:
-        _demote(kernel.blocks[0], loop)
-        loop.header.lines.insert(0, f"call void {nvvm.STEP}()")
-        loop.behind.lines.insert(0, f"call void {nvvm.MEET}()")
+        _cut(kernel.blocks[0], loop, lines)
     return bool(chosen)
 
 
@@ -76,7 +76,8 @@ def _loops(kernel: Function) -> Iterator[_Loop]:
             body = _body(header, latch, sources)
             meets = all(block is before[0] or block is latch for block in sources[behind.label])
             if body and meets and _is_closed(body, latch):
-                yield _Loop(before[0], header, latch, behind)
+                inside = frozenset(result_and_opcode(line)[0] for block in body.values() for line in block.lines)
+                yield _Loop(before[0], header, latch, behind, tuple(body.values()), inside)
 
 
 def _body(header: Block, latch: Block, sources: Mapping[str, list[Block]]) -> dict[str, Block]:
@@ -114,15 +115,9 @@ def _is_cyclic(body: Mapping[str, Block], latch: Block) -> bool:
 def _strides(loop: _Loop, lines: Mapping[str, str]) -> bool:
     """Whether a value grows by an amount that depends on the launch, or by at least a warp."""
     for line in loop.header.lines:
-        if " = phi " in line:
-            name = result_and_opcode(line)[0]
-            step = next((value for value, label in incoming(line) if label == loop.latch.label), "")
-            match = re.search(r" = add (?:nuw |nsw )*i(?:32|64) (\S+), (\S+)$", lines.get(step, ""))
-            if match and name in match.groups():
-                other = match[2] if match[1] == name else match[1]
-                if other.lstrip("-").isdigit():
-                    return abs(int(other)) >= _LEAST_STRIDE
-                return _of_launch(other, lines)
+        amount = _growth(line, loop, lines) if " = phi " in line else None
+        if amount is not None:
+            return abs(int(amount)) >= _LEAST_STRIDE if amount.lstrip("-").isdigit() else _of_launch(amount, lines)
     return False
 
 
@@ -202,21 +197,73 @@ def _names_block(line: str) -> bool:
 # -- cutting ----------------------------------------------------------------------------------------------------------
 
 
-def _demote(entry: Block, loop: _Loop) -> None:
-    """Phis of the loop's header and behind it go through memory of the thread, stored on either side of the cut."""
-    for block in (loop.header, loop.behind):
-        kept: list[str] = []
-        loads: list[str] = []
-        for line in block.lines:
-            if " = phi " not in line:
-                kept.append(line)
-                continue
-            name, kind = result_and_opcode(line)[0] or "", phi_type(line)
-            entry.lines.insert(0, f"{name}.r3var = alloca {'i8' if kind == 'i1' else kind}")
-            for value, label in incoming(line):
-                _store(loop.latch if label == loop.latch.label else loop.before, name, kind, value)
-            loads += _loaded(name, kind)
-        block.lines = loads + kept
+def _cut(entry: Block, loop: _Loop, lines: Mapping[str, str]) -> None:
+    """The header's phis go through memory of the thread, or are computed from the number of the pass, which all threads
+    share; those behind the loop go through memory, stored on either side of the cut."""
+    count = f"%{loop.header.label}.r3pass"
+    first = [f"{count} = phi i32 [ 0, %{loop.before.label} ], [ {count}.next, %{loop.latch.label} ]"]
+    first.append(f"call void {nvvm.STEP}()")
+    loop.latch.lines[-1:-1] = [f"{count}.next = add i32 {count}, 1"]
+    for line in [line for line in loop.header.lines if " = phi " in line]:
+        loop.header.lines.remove(line)
+        first += _counted(line, loop, lines, count) or _demoted(entry, loop, line)
+    loop.header.lines[:0] = first
+    behind = [line for line in loop.behind.lines if " = phi " in line]
+    loads = [load for line in behind for load in _demoted(entry, loop, line)]
+    loop.behind.lines = [f"call void {nvvm.MEET}()", *loads, *loop.behind.lines[len(behind) :]]
+
+
+def _counted(line: str, loop: _Loop, lines: Mapping[str, str], count: str) -> list[str]:
+    """A phi that grows by the same amount in each pass: its first value and so many times that amount."""
+    name, kind = result_and_opcode(line)[0] or "", phi_type(line)
+    amount = _growth(line, loop, lines)
+    if amount is None:
+        return []
+    _hoist(amount, loop, lines)
+    start = next(value for value, label in incoming(line) if label == loop.before.label)
+    number = count if kind == "i32" else f"{name}.r3pass"
+    wider = [] if kind == "i32" else [f"{number} = zext i32 {count} to i64"]
+    grown = f"{name}.r3grown"
+    return [*wider, f"{grown} = mul {kind} {number}, {amount}", f"{name} = add {kind} {start}, {grown}"]
+
+
+def _growth(line: str, loop: _Loop, lines: Mapping[str, str]) -> str | None:
+    """What is added to a phi in each pass, if that does not change within the loop."""
+    name = result_and_opcode(line)[0]
+    step = next((value for value, label in incoming(line) if label == loop.latch.label), "")
+    match = re.search(r" = add (?:nuw |nsw )*i(?:32|64) (\S+), (\S+)$", lines.get(step, ""))
+    if match is None or name not in match.groups():
+        return None
+    other = match[2] if match[1] == name else match[1]
+    return other if _same_in_each_pass(other, loop, lines) else None
+
+
+def _same_in_each_pass(name: str, loop: _Loop, lines: Mapping[str, str]) -> bool:
+    """Whether a value does not change within the loop, so that it can be computed in front of it."""
+    if name not in loop.inside:
+        return True
+    line = lines[name]
+    fixed = is_pure(line) or _names_block(line)
+    return fixed and all(_same_in_each_pass(use, loop, lines) for use in LOCAL.findall(line.split(" = ", 1)[1]))
+
+
+def _hoist(name: str, loop: _Loop, lines: Mapping[str, str]) -> None:
+    """Compute such a value in front of the loop."""
+    for block in loop.body:
+        if name in loop.inside and (line := lines[name]) in block.lines:
+            for use in LOCAL.findall(line.split(" = ", 1)[1]):
+                _hoist(use, loop, lines)
+            block.lines.remove(line)
+            loop.before.lines[-1:-1] = [line]
+
+
+def _demoted(entry: Block, loop: _Loop, line: str) -> list[str]:
+    """Instructions that load what a phi would give."""
+    name, kind = result_and_opcode(line)[0] or "", phi_type(line)
+    entry.lines.insert(0, f"{name}.r3var = alloca {'i8' if kind == 'i1' else kind}")
+    for value, label in incoming(line):
+        _store(loop.latch if label == loop.latch.label else loop.before, name, kind, value)
+    return _loaded(name, kind)
 
 
 def _loaded(name: str, kind: str) -> list[str]:

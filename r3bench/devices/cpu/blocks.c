@@ -120,37 +120,37 @@ static struct lanes lanes_of(const struct block *b, u32 warp) {
                         wide(b, k->value) + at, wide(b, k->result) + at, array(b, k->flag) + at};
 }
 
-static ONCE void answer(struct lanes l, u32 group, u64 value) {
+static ONCE void answer(const struct lanes *l, u32 group, u64 value) {
   if (group == ~0u)
-    for (u32 i = 0; i < 32; i++) l.result[i] = value;
+    for (u32 i = 0; i < 32; i++) l->result[i] = value;
   else
-    for (u32 i = 0; i < 32; i++) l.result[i] = group >> i & 1 ? value : l.result[i];
+    for (u32 i = 0; i < 32; i++) l->result[i] = group >> i & 1 ? value : l->result[i];
 }
 
 /* PTX's shfl: a lane outside its segment, or one that takes no part, gives the caller's own value back. */
-static ONCE void shuffle(struct lanes l, u32 group, u32 operation) {
+static ONCE void shuffle(const struct lanes *l, u32 group, u32 operation) {
   for (u32 i = 0; i < 32; i++) {
-    s32 by = l.lane[i] & 31, segment = l.clamp[i] >> 8 & 31, least = i & segment;
-    s32 most = least | ((s32)l.clamp[i] & 31 & ~segment);
+    s32 by = l->lane[i] & 31, segment = l->clamp[i] >> 8 & 31, least = i & segment;
+    s32 most = least | ((s32)l->clamp[i] & 31 & ~segment);
     s32 j = operation == SHUFFLE_UP ? (s32)i - by : operation == SHUFFLE_DOWN ? (s32)i + by
           : operation == SHUFFLE_XOR ? (s32)i ^ by : least | (by & ~segment);
     u32 fits = operation == SHUFFLE_UP ? j >= least : j <= most;
     u32 from = fits ? (u32)j & 31 : i;
     from = group >> from & 1 ? from : i;
-    if (group >> i & 1) l.result[i] = l.value[from], l.flag[i] = fits;
+    if (group >> i & 1) l->result[i] = l->value[from], l->flag[i] = fits;
   }
 }
 
-static ONCE u32 votes(struct lanes l, u32 group) {
+static ONCE u32 votes(const struct lanes *l, u32 group) {
   u32 found = 0;
-  for (u32 i = 0; i < 32; i++) found |= (u32)(l.value[i] & 1) << i;
+  for (u32 i = 0; i < 32; i++) found |= (u32)(l->value[i] & 1) << i;
   return found & group;
 }
 
-static ONCE u32 reduced(struct lanes l, u32 group, u32 operation) {
-  u32 sum = (u32)l.value[__builtin_ctz(group)];
+static ONCE u32 reduced(const struct lanes *l, u32 group, u32 operation) {
+  u32 sum = (u32)l->value[__builtin_ctz(group)];
   for (u32 left = group & (group - 1); left; left &= left - 1) {
-    u32 value = (u32)l.value[__builtin_ctz(left)];
+    u32 value = (u32)l->value[__builtin_ctz(left)];
     switch (operation) {
       case ADD: sum += value; break;
       case AND: sum &= value; break;
@@ -165,27 +165,27 @@ static ONCE u32 reduced(struct lanes l, u32 group, u32 operation) {
   return sum;
 }
 
-static ONCE u32 equal_to(struct lanes l, u32 group, u64 value) {
+static ONCE u32 equal_to(const struct lanes *l, u32 group, u64 value) {
   u32 found = 0;
-  for (u32 i = 0; i < 32; i++) found |= (u32)(l.value[i] == value) << i;
+  for (u32 i = 0; i < 32; i++) found |= (u32)(l->value[i] == value) << i;
   return found & group;
 }
 
-static ONCE void match_any(struct lanes l, u32 group) {
+static ONCE void match_any(const struct lanes *l, u32 group) {
   for (u32 left = group; left; left &= left - 1) {
     u32 i = __builtin_ctz(left);
-    l.result[i] = equal_to(l, group, l.value[i]);
+    l->result[i] = equal_to(l, group, l->value[i]);
   }
 }
 
-static ONCE void match_all(struct lanes l, u32 group) {
-  u32 equal = equal_to(l, group, l.value[__builtin_ctz(group)]) == group;
+static ONCE void match_all(const struct lanes *l, u32 group) {
+  u32 equal = equal_to(l, group, l->value[__builtin_ctz(group)]) == group;
   answer(l, group, equal ? group : 0);
-  for (u32 i = 0; i < 32; i++) l.flag[i] = group >> i & 1 ? equal : l.flag[i];
+  for (u32 i = 0; i < 32; i++) l->flag[i] = group >> i & 1 ? equal : l->flag[i];
 }
 
 /* All operands are read before another collective can overwrite them: a group completes at once. */
-static ONCE void complete(struct lanes l, u32 group, u32 operation) {
+static ONCE void complete(const struct lanes *l, u32 group, u32 operation) {
   switch (operation) {
     case SYNC: break;
     case ACTIVE: answer(l, group, group); break;
@@ -219,12 +219,11 @@ static int complete_all(const struct block *b, u32 operation) {
   for (u32 first = 0; first < b->threads; first += 32) {
     u32 here = b->threads - first < 32 ? b->threads - first : 32, group = here == 32 ? ~0u : (1u << here) - 1;
     struct lanes l = lanes_of(b, first / 32);
+    const u32 mask = l.mask[0];
     u32 different = 0;
-    if (operation != ACTIVE) {
-      for (u32 i = 0; i < 32; i++) different |= i < here ? l.mask[i] ^ l.mask[0] : 0;
-      if (different || group & ~l.mask[0]) return 0;
-    }
-    complete(l, group, operation);
+    for (u32 i = 0; i < 32; i++) different |= (l.mask[i] ^ mask) & (i < here ? ~0u : 0);
+    if (operation != ACTIVE && (different || group & ~mask)) return 0;
+    complete(&l, group, operation);
   }
   return 1;
 }
@@ -333,8 +332,8 @@ static ONCE u32 at_same(const u32 *values, u32 value) {
 }
 
 /* Lanes of `group` that wait in an operation like that of lane `i`, with an equal mask. */
-static int all_arrived(const struct kernel *k, struct lanes l, const s32 *state, u32 group, u32 i) {
-  if (group & ~at_same(l.mask, l.mask[i])) return 0;
+static int all_arrived(const struct kernel *k, const struct lanes *l, const s32 *state, u32 group, u32 i) {
+  if (group & ~at_same(l->mask, l->mask[i])) return 0;
   for (u32 left = group; left; left &= left - 1)
     if (k->operations[state[__builtin_ctz(left)]] != k->operations[state[i]]) return 0;
   return 1;
@@ -354,15 +353,15 @@ static int settle(const struct block *b, struct turns *turns, u32 warp) {
     left &= left - 1;
     if (operation <= ACTIVE) continue;
     if (!(l.mask[i] >> i & 1)) return DEADLOCK;
-    if (!all_arrived(k, l, state, group, i)) continue;
-    complete(l, group, operation);
+    if (!all_arrived(k, &l, state, group, i)) continue;
+    complete(&l, group, operation);
     freed |= group, left &= ~group;
   }
   for (u32 left = freed ? 0 : living; left; left &= left - 1) {
     s32 place = state[__builtin_ctz(left)];
     if (k->operations[place] == ACTIVE) {
       freed = at_same((const u32 *)state, place);
-      complete(l, freed, ACTIVE);
+      complete(&l, freed, ACTIVE);
       break;
     }
   }
