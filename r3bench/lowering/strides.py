@@ -51,9 +51,9 @@ def cut_strides(kernel: Function, *, pointers: bool) -> bool:
     lines = {name: line for line in kernel.lines() if (name := result_and_opcode(line)[0])}
     found = [loop for loop in _loops(kernel) if _strides(loop, lines)]
     parted = _parted(kernel, lines) if found else set()
-    chosen = [loop for loop in found if loop.before.label not in parted and (pointers or not _carries_pointers(loop))]
+    chosen = [loop for loop in found if loop.behind.label not in parted and (pointers or not _carries_pointers(loop))]
     for loop in chosen:
-        _cut(kernel.blocks[0], loop, lines)
+        _cut(kernel, loop, lines)
     return bool(chosen)
 
 
@@ -74,8 +74,7 @@ def _loops(kernel: Function) -> Iterator[_Loop]:
             if len(before) != 1 or header is kernel.blocks[0] or behind is header:
                 continue
             body = _body(header, latch, sources)
-            meets = all(block is before[0] or block is latch for block in sources[behind.label])
-            if body and meets and _is_closed(body, latch):
+            if body and _is_closed(body, latch):
                 inside = frozenset(result_and_opcode(line)[0] for block in body.values() for line in block.lines)
                 yield _Loop(before[0], header, latch, behind, tuple(body.values()), inside)
 
@@ -197,7 +196,7 @@ def _names_block(line: str) -> bool:
 # -- cutting ----------------------------------------------------------------------------------------------------------
 
 
-def _cut(entry: Block, loop: _Loop, lines: Mapping[str, str]) -> None:
+def _cut(kernel: Function, loop: _Loop, lines: Mapping[str, str]) -> None:
     """The header's phis go through memory of the thread, or are computed from the number of the pass, which all threads
     share; those behind the loop go through memory, stored on either side of the cut."""
     count = f"%{loop.header.label}.r3pass"
@@ -206,10 +205,10 @@ def _cut(entry: Block, loop: _Loop, lines: Mapping[str, str]) -> None:
     loop.latch.lines[-1:-1] = [f"{count}.next = add i32 {count}, 1"]
     for line in [line for line in loop.header.lines if " = phi " in line]:
         loop.header.lines.remove(line)
-        first += _counted(line, loop, lines, count) or _demoted(entry, loop, line)
+        first += _counted(line, loop, lines, count) or _demoted(kernel, line)
     loop.header.lines[:0] = first
     behind = [line for line in loop.behind.lines if " = phi " in line]
-    loads = [load for line in behind for load in _demoted(entry, loop, line)]
+    loads = [load for line in behind for load in _demoted(kernel, line)]
     loop.behind.lines = [f"call void {nvvm.MEET}()", *loads, *loop.behind.lines[len(behind) :]]
 
 
@@ -257,12 +256,13 @@ def _hoist(name: str, loop: _Loop, lines: Mapping[str, str]) -> None:
             loop.before.lines[-1:-1] = [line]
 
 
-def _demoted(entry: Block, loop: _Loop, line: str) -> list[str]:
+def _demoted(kernel: Function, line: str) -> list[str]:
     """Instructions that load what a phi would give."""
+    by_label = {block.label: block for block in kernel.blocks}
     name, kind = result_and_opcode(line)[0] or "", phi_type(line)
-    entry.lines.insert(0, f"{name}.r3var = alloca {'i8' if kind == 'i1' else kind}")
+    kernel.blocks[0].lines.insert(0, f"{name}.r3var = alloca {'i8' if kind == 'i1' else kind}")
     for value, label in incoming(line):
-        _store(loop.latch if label == loop.latch.label else loop.before, name, kind, value)
+        _store(by_label[label], name, kind, value)
     return _loaded(name, kind)
 
 
