@@ -34,12 +34,10 @@ from r3bench.lowering.ir import Function, Module, call_arguments, callee, read_f
 from r3bench.lowering.nvvm import OPERATIONS
 from r3bench.lowering.prepare import KERNEL, Prepared, prepare
 from r3bench.lowering.regions import Independence, write_regions
-from r3bench.lowering.signature import Signature
+from r3bench.lowering.signature import RANGES, Signature
 from r3bench.lowering.strides import cut_strides
 from r3bench.lowering.updates import without_atomics
 from r3bench.model import Global
-
-_VALUE_ATTRIBUTE = re.compile(r"\b(?:noundef|nonnull|zeroext|signext|align \d+|dereferenceable\(\d+\)|range\([^)]*\))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,27 +86,22 @@ def _only_function(module: Module, symbol: str) -> Function:
 def _host_module(module: Module, kernel: Function, prepared: Prepared, triple: str, data_layout: str) -> str:
     metadata = _Independent(module.metadata)
     without_atomics(kernel)
-    cut_strides(kernel, pointers=prepared.suspends)
+    cut_strides(kernel)
     suspends = [(name, call_arguments(line)) for line in kernel.lines() if (name := callee(line)) in OPERATIONS]
     named = any(is_named(name, operands) for name, operands in suspends if name)
     own = arrays([name for name, _ in suspends if name], named)
     pieces = cut(kernel, module.types, own)
-    moving = prepared.suspends or "ptr" in pieces.kept.values()
     kinds = ["ptr" if argument.by_value else argument.type for argument in prepared.arguments]
-    signed = Signature(
-        tuple(
-            (parameter.name, kind, _kept_attributes(parameter.attributes, moving))
-            for parameter, kind in zip(kernel.parameters, kinds, strict=True)
-        ),
-        prepared.arguments,
-    )
+    names = [parameter.name for parameter in kernel.parameters]
+    signed = Signature(list(zip(names, kinds, strict=True)), prepared.arguments, metadata.ranges)
     regions = write_regions(pieces, signed, metadata.marks)
-    driver = write_driver(pieces, regions, signed, prepared.variables.dynamic_offset)
+    driver = write_driver(pieces, regions, prepared.variables.dynamic_offset)
     return _assembled(module, [region.text for region in regions], driver, metadata.lines, triple, data_layout)
 
 
 class _Independent:
-    """Metadata that says: accesses of the group do not depend on each other from one pass of the loop to the next."""
+    """Metadata that says: accesses of the group do not depend on each other from one pass of the loop to the next; and
+    what is known of values that regions read."""
 
     def __init__(self, metadata: list[str]) -> None:
         numbers = [int(match[1]) for line in metadata if (match := re.match(r"!(\d+) =", line))]
@@ -121,15 +114,9 @@ class _Independent:
             f'{rolled} = !{{!"llvm.loop.unroll.runtime.disable"}}',
             f'{parallel} = !{{!"llvm.loop.parallel_accesses", {group}}}',
         ]
-
-
-def _kept_attributes(attributes: str, moving: bool) -> str:
-    """What is known of a parameter's value.
-
-    That nothing else leads to its memory holds only while no pointer travels (``moving``) through memory.
-    """
-    kept = _VALUE_ATTRIBUTE.findall(attributes)
-    return " ".join(kept if moving else [*kept, *re.findall(r"\bnoalias\b", attributes)])
+        first = max(numbers, default=-1) + 6
+        self.ranges = {text: f"!{first + n}" for n, text in enumerate(sorted(set(RANGES.values())))}
+        self.lines += [f"{number} = !{{{text}}}" for text, number in self.ranges.items()]
 
 
 def _assembled(

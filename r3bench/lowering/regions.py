@@ -37,11 +37,10 @@ class Independence:
 
 @dataclass(slots=True)
 class Region:
-    """The region behind a suspend point (or the kernel's start): its function's text and the parameters it has."""
+    """The region behind a suspend point (or the kernel's start): its function's name and text."""
 
-    state: int
+    name: str
     text: str
-    used: set[str]
 
 
 def write_regions(cut: Cut, signed: Signature, independence: Independence) -> list[Region]:
@@ -113,21 +112,14 @@ class _Writer:
             *bases,
             *once,
         ]
-        lines = [_ENTRY, *entry, *self._loop([*places, *start, *body])]
-        used = set(LOCAL.findall("\n".join(lines)))
-        head = (
-            f"define internal i64 {self._name}({signed.parameters(used)}{self._shared(used)}{_ROW}) noinline nounwind"
-        )
-        again = signed.again(used) + self._shared(used)
-        return Region(self.state, "\n".join([f"{head} {{", *lines, "}"]).replace(_AGAIN, again), used)
+        lines = [*entry, *self._loop([*places, *start, *body])]
+        loads = signed.loaded(set(LOCAL.findall("\n".join([_ENTRY, *lines]))))
+        head = f"define internal i64 {self._name}({_PARAMETERS}) noinline nounwind {{\nr3.entry:"
+        return Region(self._name, "\n".join([head, *loads, _ENTRY, *lines, "}"]))
 
     @property
     def _name(self) -> str:
         return f"@r3.region.{self.state}"
-
-    @staticmethod
-    def _shared(used: set[str]) -> str:
-        return "".join(f"ptr {name}, " for name in ("%r3.in", "%r3.out") if name in used)
 
     # -- loops --------------------------------------------------------------------------------------------------
 
@@ -141,7 +133,7 @@ class _Writer:
             interval, test, passed = guard
             first, end, before = "%r3.x.low", "%r3.x.high", "r3.work"
             yield from interval.text()
-            yield _APART.format(name=self._name, passed=_AGAIN)
+            yield _APART.format(name=self._name, same="ptr %r3.block, ptr %r3.in, ptr %r3.out")
             yield _TOGETHER
             yield from self._idle_ways()
             thread = [interval.simplified(passed if line == test else line) for line in thread]
@@ -408,10 +400,11 @@ def stored(kind: str) -> str:
     return "i8" if kind == "i1" else kind
 
 
-_ROW = "i32 range(i32 0, 1024) %r3.x.first, i32 range(i32 1, 1025) %r3.x.end, i32 %r3.tid.y, i32 %r3.tid.z"
-_AGAIN = "<what the region was called with>"
+_PARAMETERS = (
+    "ptr %r3.block, ptr %r3.in, ptr %r3.out, i32 range(i32 0, 1024) %r3.x.first, i32 range(i32 1, 1025) %r3.x.end, "
+    "i32 range(i32 0, 1024) %r3.tid.y, i32 range(i32 0, 64) %r3.tid.z"
+)
 _ENTRY = """\
-r3.entry:
   %r3.plane = mul i32 %r3.tid.z, %r3.ntid.y
   %r3.line = add i32 %r3.plane, %r3.tid.y
   %r3.row = mul i32 %r3.line, %r3.ntid.x"""
@@ -435,7 +428,7 @@ r3.apart:
   %r3.a.all = phi i64 [ -1, %r3.entry ], [ %r3.a.and, %r3.apart ]
   %r3.a.any = phi i64 [ 0, %r3.entry ], [ %r3.a.or, %r3.apart ]
   %r3.a1 = add nuw nsw i32 %r3.a, 1
-  %r3.a.ways = call i64 {name}({passed}i32 %r3.a, i32 %r3.a1, i32 %r3.tid.y, i32 %r3.tid.z)
+  %r3.a.ways = call i64 {name}({same}, i32 %r3.a, i32 %r3.a1, i32 %r3.tid.y, i32 %r3.tid.z)
   %r3.a.and = and i64 %r3.a.all, %r3.a.ways
   %r3.a.or = or i64 %r3.a.any, %r3.a.ways
   %r3.a.more = icmp ult i32 %r3.a1, %r3.x.end

@@ -43,18 +43,16 @@ class _Loop:
     inside: frozenset[str | None]
 
 
-def cut_strides(kernel: Function, *, pointers: bool) -> bool:
-    """Cut, in place, the loops for which it pays; whether there was one. ``pointers``: values that are pointers may go
-    through memory."""
+def cut_strides(kernel: Function) -> None:
+    """Cut, in place, the loops for which it pays."""
     if len(kernel.blocks) > _MOST_BLOCKS:
-        return False
+        return
     lines = {name: line for line in kernel.lines() if (name := result_and_opcode(line)[0])}
     found = [loop for loop in _loops(kernel) if _strides(loop, lines)]
     parted = _parted(kernel, lines) if found else set()
-    chosen = [loop for loop in found if loop.behind.label not in parted and (pointers or not _carries_pointers(loop))]
-    for loop in chosen:
-        _cut(kernel, loop, lines)
-    return bool(chosen)
+    for loop in found:
+        if loop.behind.label not in parted:
+            _cut(kernel, loop, lines)
 
 
 # -- which loops ------------------------------------------------------------------------------------------------------
@@ -128,11 +126,6 @@ def _of_launch(name: str, lines: Mapping[str, str]) -> bool:
     return (
         bool(line) and is_pure(line) and any(_of_launch(use, lines) for use in LOCAL.findall(line.split(" = ", 1)[1]))
     )
-
-
-def _carries_pointers(loop: _Loop) -> bool:
-    phis = (line for block in (loop.header, loop.behind) for line in block.lines if " = phi " in line)
-    return any(phi_type(line) == "ptr" for line in phis)
 
 
 def _parted(kernel: Function, lines: Mapping[str, str]) -> set[str]:

@@ -27,18 +27,18 @@ struct block {
   u32 threads, size[3], index[3], grid[3], dynamic_shared, static_shared, order;
 };
 
-/* Runs a box of threads from a place to where they wait next, and returns the AND and, in the high half, the OR of
-   those places. `in` is what all threads share that wait at the place; what those share that wait at place k is
-   left in the k-th part of `out`. */
-typedef u64 (*runner)(const struct block *, s32 place, const struct box *, const u8 *in, u8 *out);
+/* Runs part of a row of threads from a place to where they wait next, and returns the AND and, in the high half, the OR
+   of those places. `in` is what all threads share that wait at the place; what those share that wait at place k is left
+   in the k-th part of `out`. */
+typedef u64 (*region)(const struct block *, const u8 *in, u8 *out, u32 first, u32 end, u32 y, u32 z);
 
 /* Offsets of the context's arrays in bytes per thread, ABSENT for those a kernel does not need. */
 struct kernel {
-  runner run;
+  const region *regions;
+  const u8 *operations; /* both by place */
   u32 places; /* with the start, number 0 */
   u32 static_shared, context_bytes, once_bytes; /* once_bytes: of one part of what threads share */
   u32 own, state, predicate, barrier, count, mask, value, lane, clamp, result, flag;
-  u8 operations[]; /* by place */
 };
 
 #define ONCE __attribute__((noinline)) /* in the code: fork servers compile this when they start */
@@ -81,6 +81,17 @@ static struct box one_thread(const struct block *b, u32 t) {
   return (struct box){{x, y, z}, {x + 1, y + 1, z + 1}};
 }
 
+static u64 run(const struct block *b, s32 place, const struct box *box, const u8 *in, u8 *out) {
+  const region region = b->kernel->regions[place];
+  u32 all = ~0u, any = 0;
+  for (u32 z = box->first[2]; z < box->end[2]; z++)
+    for (u32 y = box->first[1]; y < box->end[1]; y++) {
+      u64 ways = region(b, in, out, box->first[0], box->end[0], y, z);
+      all &= (u32)ways, any |= (u32)(ways >> 32);
+    }
+  return (u64)any << 32 | all;
+}
+
 /* Give each of some threads what those share that wait where it does. */
 static ONCE void spread(const struct block *b, const u8 *shared, u32 first, u32 count) {
   const struct kernel *k = b->kernel;
@@ -103,7 +114,7 @@ static ONCE s32 run_thread(const struct block *b, s32 place, u32 t, u32 stop) {
   const struct kernel *k = b->kernel;
   struct box one = one_thread(b, t);
   do {
-    place = (s32)k->run(b, place, &one, k->once_bytes ? own(b, t) : 0, b->once);
+    place = (s32)run(b, place, &one, k->once_bytes ? own(b, t) : 0, b->once);
     if (place >= 0 && k->once_bytes) memcpy(own(b, t), b->once + (u64)place * k->once_bytes, k->once_bytes);
   } while (place >= 0 && k->operations[place] >= stop);
   return place;
@@ -248,7 +259,7 @@ static int run_together(const struct block *b) {
   u8 *in = b->once, *out = b->once + k->places * part;
   struct box whole = whole_block(b);
   for (;;) {
-    u64 ways = k->run(b, place, &whole, in + (u64)place * part, out);
+    u64 ways = run(b, place, &whole, in + (u64)place * part, out);
     s32 all = (s32)ways, any = (s32)(ways >> 32);
     if (all != any) {
       spread(b, out, 0, b->threads);
@@ -287,7 +298,7 @@ static int run_box(const struct block *b, u32 first, u32 count, s32 *state) {
   u32 different = 0;
   for (u32 i = 1; i < count; i++) different |= state[i] ^ state[0];
   if (different || !alike(b, first, count)) return -1;
-  u64 ways = k->run(b, state[0], &box, k->once_bytes ? own(b, first) : 0, b->once);
+  u64 ways = run(b, state[0], &box, k->once_bytes ? own(b, first) : 0, b->once);
   if ((s32)ways == (s32)(ways >> 32))
     for (u32 i = 0; i < count; i++) state[i] = (s32)ways;
   spread(b, b->once, first, count);
@@ -445,10 +456,10 @@ static int run_apart(const struct block *b, int fresh) {
 static int run_independent(const struct block *b) {
   struct box whole = whole_block(b);
   s32 worst = END;
-  if (b->order != REVERSE) return code((s32)b->kernel->run(b, 0, &whole, 0, 0));
+  if (b->order != REVERSE) return code((s32)run(b, 0, &whole, 0, 0));
   for (u32 t = b->threads; t--;) {
     struct box one = one_thread(b, t);
-    worst &= (s32)b->kernel->run(b, 0, &one, 0, 0);
+    worst &= (s32)run(b, 0, &one, 0, 0);
   }
   return code(worst);
 }
