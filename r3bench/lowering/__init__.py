@@ -93,10 +93,16 @@ def _host_module(module: Module, kernel: Function, prepared: Prepared, triple: s
     pieces = cut(kernel, module.types, own)
     kinds = ["ptr" if argument.by_value else argument.type for argument in prepared.arguments]
     names = [parameter.name for parameter in kernel.parameters]
-    signed = Signature(list(zip(names, kinds, strict=True)), prepared.arguments, metadata.ranges)
+    alone = [] if prepared.suspends or "ptr" in pieces.kept.values() else _alone(kernel)
+    signed = Signature(list(zip(names, kinds, strict=True)), prepared.arguments, metadata.ranges, alone)
     regions = write_regions(pieces, signed, metadata.marks)
     driver = write_driver(pieces, regions, prepared.variables.dynamic_offset)
     return _assembled(module, [region.text for region in regions], driver, metadata.lines, triple, data_layout)
+
+
+def _alone(kernel: Function) -> list[str]:
+    """Parameters that lead alone to their memory, which holds only while no pointer travels through memory."""
+    return [parameter.name for parameter in kernel.parameters if re.search(r"\bnoalias\b", parameter.attributes)]
 
 
 class _Independent:

@@ -17,6 +17,7 @@ from r3bench.lowering.collectives import kept_operands, result_lines, widened
 from r3bench.lowering.cut import EXIT, Cut, Segment, Suspend, phi_uses
 from r3bench.lowering.ir import LOCAL, incoming, leading_type, operand, phi_type, result_and_opcode
 from r3bench.lowering.ranges import Interval, defined
+from r3bench.lowering.rows import Guard, Row
 from r3bench.lowering.signature import Signature
 from r3bench.lowering.uniform import Shared, resumed, share
 from r3bench.lowering.updates import ORDERED
@@ -112,77 +113,11 @@ class _Writer:
             *bases,
             *once,
         ]
-        lines = [*entry, *self._loop([*places, *start, *body])]
-        loads = signed.loaded(set(LOCAL.findall("\n".join([_ENTRY, *lines]))))
-        head = f"define internal i64 {self._name}({_PARAMETERS}) noinline nounwind {{\nr3.entry:"
-        return Region(self._name, "\n".join([head, *loads, _ENTRY, *lines, "}"]))
-
-    @property
-    def _name(self) -> str:
-        return f"@r3.region.{self.state}"
-
-    # -- loops --------------------------------------------------------------------------------------------------
-
-    def _loop(self, thread: list[str]) -> Iterator[str]:
-        """A loop over the row around what a thread does."""
+        thread = [*places, *start, *body]
         guard = self._guard(thread) if self.marks.loop else None
-        first, end, before = "%r3.x.first", "%r3.x.end", "r3.entry"
-        if guard is None:
-            yield "  br label %r3.xs"
-        else:
-            interval, test, passed = guard
-            first, end, before = "%r3.x.low", "%r3.x.high", "r3.work"
-            yield from interval.text()
-            yield _APART.format(name=self._name, same="ptr %r3.block, ptr %r3.in, ptr %r3.out")
-            yield _TOGETHER
-            yield from self._idle_ways()
-            thread = [interval.simplified(passed if line == test else line) for line in thread]
-            thread[:0] = _OFFSET.splitlines()
-        start = ("-1", "%r3.idle") if guard else ("-1", "0")
-        yield _LOOP.format(first=first, before=before)
-        if self._several(guard is not None):
-            for name, value in zip(("and", "or"), start, strict=True):
-                yield f"  %r3.{name}.x = phi i32 [ {value}, %{before} ], [ %r3.{name}, %r3.next ]"
-        yield _THREAD
-        yield from thread
-        yield from self._next(end, guard is not None)
-        yield from self._result(guard is not None, before)
-
-    def _several(self, idle: bool) -> bool:
-        """Whether threads of the region can go different ways, those that a guard leaves out among them."""
-        return len({*self.ways.values(), *([EXIT] if idle else [])}) > 1
-
-    def _idle_ways(self) -> Iterator[str]:
-        """Threads that are left out have ended, which is -1."""
-        if "state" in self.cut.context.sizes and self._several(True):
-            yield _ENDED.format(state=_address("state"))
-        yield _WORK
-
-    def _next(self, end: str, idle: bool) -> Iterator[str]:
-        """Note where the thread went, and on to the next one."""
-        yield "r3.next:"
-        if self._several(idle):
-            incoming_ways = ", ".join(f"[ {way}, %{label} ]" for label, way in self.ways.items())
-            yield f"  %r3.way = phi i32 {incoming_ways}"
-            if "state" in self.cut.context.sizes:
-                yield f"  store i32 %r3.way, ptr {_address('state')}{self.attached}"
-            yield "  %r3.and = and i32 %r3.and.x, %r3.way"
-            yield "  %r3.or = or i32 %r3.or.x, %r3.way"
-        loop = f", !llvm.loop {self.marks.loop}" if self.marks.loop else ""
-        yield _NEXT.format(end=end, loop=loop)
-
-    def _result(self, idle: bool, before: str) -> Iterator[str]:
-        yield "r3.done:"
-        if not self._several(idle):
-            way = next(iter(self.ways.values()), EXIT)
-            yield f"  ret i64 {(way & 0xFFFFFFFF) * 0x100000001 - (1 << 64 if way < 0 else 0)}"
-            return
-        all_of, any_of = "%r3.and", "%r3.or"
-        if idle:
-            yield f"  %r3.all = phi i32 [ -1, %{before} ], [ %r3.and, %r3.next ]"
-            yield f"  %r3.any = phi i32 [ %r3.idle, %{before} ], [ %r3.or, %r3.next ]"
-            all_of, any_of = "%r3.all", "%r3.any"
-        yield _WAYS.format(all=all_of, any=any_of)
+        state = _address("state") if "state" in self.cut.context.sizes else ""
+        row = Row(self.state, self.ways, state, self.marks.loop, self.attached, guard)
+        return Region(row.name, row.text(entry, thread, signed))
 
     # -- what all threads share -----------------------------------------------------------------------------------
 
@@ -211,8 +146,8 @@ class _Writer:
                 lines += self._write(self.cut.kept[name], value, target, "")
         return lines
 
-    def _guard(self, thread: list[str]) -> tuple[Interval, str, str] | None:
-        """The interval of a row in which the first test leads to work, the test's line, and what replaces it."""
+    def _guard(self, thread: list[str]) -> Guard | None:
+        """What is known of the first test, if it leads to nothing but work or the thread's end."""
         first = self.segments[0]
         match = _TEST.fullmatch(first.lines[-1]) if first.lines and not first.ends else None
         if match is None or not all(is_pure(line) for line in first.lines[:-1]):
@@ -226,7 +161,7 @@ class _Writer:
         if not interval.narrow(match[1], idle[1]) or not interval.varies:
             return None
         truth = "true" if idle[1] else "false"
-        return interval, f"  {first.lines[-1]}", f"  br i1 {truth}, label %{match[2]}, label %{match[3]}"
+        return Guard(interval, f"  {first.lines[-1]}", f"  br i1 {truth}, label %{match[2]}, label %{match[3]}")
 
     # -- the start of a thread ----------------------------------------------------------------------------------
 
@@ -398,70 +333,3 @@ def _address(name: str) -> str:
 def stored(kind: str) -> str:
     """The type a value has in memory: single bits are bytes."""
     return "i8" if kind == "i1" else kind
-
-
-_PARAMETERS = (
-    "ptr %r3.block, ptr %r3.in, ptr %r3.out, i32 range(i32 0, 1024) %r3.x.first, i32 range(i32 1, 1025) %r3.x.end, "
-    "i32 range(i32 0, 1024) %r3.tid.y, i32 range(i32 0, 64) %r3.tid.z"
-)
-_ENTRY = """\
-  %r3.plane = mul i32 %r3.tid.z, %r3.ntid.y
-  %r3.line = add i32 %r3.plane, %r3.tid.y
-  %r3.row = mul i32 %r3.line, %r3.ntid.x"""
-_LOOP = """\
-r3.xs:
-  %r3.tid.x = phi i32 [ {first}, %{before} ], [ %r3.x1, %r3.next ]"""
-_THREAD = """\
-  %r3.thread = add nuw nsw i32 %r3.row, %r3.tid.x
-  %r3.linear = zext nneg i32 %r3.thread to i64"""
-_OFFSET = """\
-  %r3.ahead = sub nuw nsw i32 %r3.tid.x, %r3.x.first
-  %r3.offset = zext nneg i32 %r3.ahead to i64"""
-_NEXT = """\
-  %r3.x1 = add nuw nsw i32 %r3.tid.x, 1
-  %r3.xc = icmp ult i32 %r3.x1, {end}
-  br i1 %r3.xc, label %r3.xs, label %r3.done{loop}"""
-_APART = """\
-  br i1 %r3.flat, label %r3.together, label %r3.apart
-r3.apart:
-  %r3.a = phi i32 [ %r3.x.first, %r3.entry ], [ %r3.a1, %r3.apart ]
-  %r3.a.all = phi i64 [ -1, %r3.entry ], [ %r3.a.and, %r3.apart ]
-  %r3.a.any = phi i64 [ 0, %r3.entry ], [ %r3.a.or, %r3.apart ]
-  %r3.a1 = add nuw nsw i32 %r3.a, 1
-  %r3.a.ways = call i64 {name}({same}, i32 %r3.a, i32 %r3.a1, i32 %r3.tid.y, i32 %r3.tid.z)
-  %r3.a.and = and i64 %r3.a.all, %r3.a.ways
-  %r3.a.or = or i64 %r3.a.any, %r3.a.ways
-  %r3.a.more = icmp ult i32 %r3.a1, %r3.x.end
-  br i1 %r3.a.more, label %r3.apart, label %r3.parted
-r3.parted:
-  %r3.a.low = and i64 %r3.a.and, 4294967295
-  %r3.a.high = and i64 %r3.a.or, -4294967296
-  %r3.a.result = or disjoint i64 %r3.a.low, %r3.a.high
-  ret i64 %r3.a.result"""
-_TOGETHER = """\
-r3.together:
-  %r3.before = icmp ne i32 %r3.x.low, %r3.x.first
-  %r3.behind = icmp ne i32 %r3.x.high, %r3.x.end
-  %r3.out.any = or i1 %r3.before, %r3.behind
-  %r3.idle = sext i1 %r3.out.any to i32"""
-_ENDED = """\
-  br i1 %r3.out.any, label %r3.ends, label %r3.work
-r3.ends:
-  %r3.e.thread = add i32 %r3.row, %r3.x.first
-  %r3.e.linear = zext i32 %r3.e.thread to i64
-  %r3.e.to = getelementptr [4 x i8], ptr {state}.b, i64 %r3.e.linear
-  %r3.e.count = sub i32 %r3.x.end, %r3.x.first
-  %r3.e.wide = zext i32 %r3.e.count to i64
-  %r3.e.bytes = shl i64 %r3.e.wide, 2
-  call void @llvm.memset.p0.i64(ptr %r3.e.to, i8 -1, i64 %r3.e.bytes, i1 false)"""
-_WORK = """\
-  br label %r3.work
-r3.work:
-  %r3.some = icmp ult i32 %r3.x.low, %r3.x.high
-  br i1 %r3.some, label %r3.xs, label %r3.done"""
-_WAYS = """\
-  %r3.low = zext i32 {all} to i64
-  %r3.wide = zext i32 {any} to i64
-  %r3.high = shl i64 %r3.wide, 32
-  %r3.result = or disjoint i64 %r3.low, %r3.high
-  ret i64 %r3.result"""

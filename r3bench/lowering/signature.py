@@ -39,11 +39,12 @@ RANGES = {
 @dataclass(frozen=True, slots=True)
 class Signature:
     """The common values. ``kernel`` holds name and type of the kernel's parameters, which lie where ``arguments``
-    says; ``ranges`` are ids of the metadata in RANGES."""
+    says; ``ranges`` are ids of the metadata in RANGES. Nothing but a parameter in ``alone`` leads to its memory."""
 
     kernel: Sequence[tuple[str, str]]
     arguments: Sequence[Argument]
     ranges: dict[str, str]
+    alone: Sequence[str]
 
     def loaded(self, used: Container[str]) -> Iterator[str]:
         """Instructions that define those of the values that are used, from ``%r3.block``."""

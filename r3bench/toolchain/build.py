@@ -55,16 +55,18 @@ def build(job: Job, known: Callable[[str], bool]) -> Product:
         product.facts = tuple((f"reads_{name}", 1) for name in sorted(set(_OUTSIDE.findall(ir))))
     ir = _for_cuda(ir, job) if job.target.device == "cuda" else _for_cpu(ir, job, made, product)
     with product.stage("optimize"):
-        text = _optimized(ir, job, made)
+        module = _optimized(ir, job, made)
+        text = codegen.normalized(module)
         if job.padded:
             cuda = job.target.device == "cuda"
             text = padding.in_kernel(text, job.symbol) if cuda else padding.before_functions(text)
+            module = codegen.parse(text)
         if job.target.device == "cuda":
             product.globals = tuple(_variables(text, made))
         product.module = codegen.sha256(text)
     if not known(product.module):
         with product.stage("emit"):
-            product.image = codegen.emit(text, made, job.target)
+            product.image = codegen.emit(module, made, job.target)
             product.facts += codegen.facts(text, product.image, job.target, job.ptx_version)
         if job.target.device == "cuda":
             product.format = "ptx"
@@ -152,10 +154,10 @@ def _variables(ir: str, made: llvm.TargetMachine) -> Iterator[Global]:
 # -- both -----------------------------------------------------------------------------------------------------------
 
 
-def _optimized(ir: str, job: Job, made: llvm.TargetMachine) -> str:
+def _optimized(ir: str, job: Job, made: llvm.TargetMachine) -> llvm.ModuleRef:
     module, context = codegen.parsed(ir)
     if job.target.device == "cuda":
         libdevice.link(module, ir, context)
     passes.run(module, made, job.configuration)
     passes.strip_names(module, made)
-    return codegen.normalized(module)
+    return module

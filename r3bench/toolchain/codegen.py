@@ -78,9 +78,8 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def emit(ir: str, made: llvm.TargetMachine, target: Target) -> bytes:
-    """Machine code from a module's text. Parsed anew each time: a module that was emitted cannot be emitted again."""
-    module = parse(ir)
+def emit(module: llvm.ModuleRef, made: llvm.TargetMachine, target: Target) -> bytes:
+    """Machine code of a module, which cannot be emitted again."""
     if target.device == "cuda":
         return str(made.emit_assembly(module)).encode()
     return bytes(made.emit_object(module))

@@ -49,7 +49,7 @@ def ptx() -> str:
     ir = re.sub(r'"target-features"="[^"]*"', f'"target-features"="+ptx{PTX_VERSION},+{ARCH}"', ir)
     module = codegen.parse(ir)
     passes.run(module, machine, Configuration())
-    return codegen.emit(codegen.normalized(module), machine, target).decode()
+    return codegen.emit(module, machine, target).decode()
 
 
 def test_the_shipped_code_is_made_of_the_source() -> None:

@@ -1,0 +1,178 @@
+"""The function of a region: a loop over a part of a row of threads, around what one thread does.
+
+Threads whose first test leads to nothing but their end are left out of the loop where they can be told beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from r3bench.lowering.cut import EXIT
+from r3bench.lowering.ir import LOCAL
+from r3bench.lowering.ranges import Interval
+from r3bench.lowering.signature import Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """The interval of a row in which a test leads to work, the test's line, and what replaces it there."""
+
+    interval: Interval
+    test: str
+    passed: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One function. ``ways`` are the places to which threads go, by the label they come from; where there are several,
+    each thread's goes to ``state``, if it is not empty. ``loop`` and ``attached`` are metadata."""
+
+    region: int
+    ways: Mapping[str, int]
+    state: str
+    loop: str
+    attached: str
+    guard: Guard | None
+
+    @property
+    def name(self) -> str:
+        return f"@r3.region.{self.region}"
+
+    def text(self, entry: list[str], thread: list[str], signed: Signature) -> str:
+        """``entry`` is executed once, ``thread`` for each thread."""
+        lines = [_ROW, *entry, *self._loop(thread), "}"]
+        used = set(LOCAL.findall("\n".join(lines)))
+        alone = [name for name in signed.alone if name in used]
+        body = [*signed.loaded(used - set(alone)), *lines]
+        if not alone:
+            return "\n".join([_HEAD.format(name=self.name), *body])
+        # Only a parameter can say that it leads alone to its memory; LLVM keeps that in mind when it inlines.
+        passed, taken = (", ".join(f"{kind} {name}" for name in alone) for kind in ("ptr", "ptr noalias"))
+        whole = _WHOLE.format(region=self.region, loads="\n".join(signed.loaded(set(alone))), passed=passed)
+        return "\n".join([_HEAD.format(name=self.name), whole, _INNER.format(region=self.region, taken=taken), *body])
+
+    @property
+    def _several(self) -> bool:
+        """Whether threads can go different ways, those that are left out among them."""
+        return len({*self.ways.values(), *([EXIT] if self.guard else [])}) > 1
+
+    def _loop(self, thread: list[str]) -> Iterator[str]:
+        if self.guard is None:
+            yield "  br label %r3.xs"
+            yield from self._threads(thread, "%r3.x.first", "%r3.x.end", "r3.entry", "0")
+            return
+        interval = self.guard.interval
+        yield from interval.text()
+        yield _APART.format(name=self.name)
+        if self.state and self._several:
+            yield _ENDED.format(state=self.state)
+        yield _WORK
+        known = [interval.simplified(self.guard.passed if line == self.guard.test else line) for line in thread]
+        yield from self._threads([_OFFSET, *known], "%r3.x.low", "%r3.x.high", "r3.work", "%r3.idle")
+
+    def _threads(self, thread: list[str], first: str, end: str, before: str, idle: str) -> Iterator[str]:
+        """The loop from ``first`` to ``end``, entered from block ``before``; ``idle``: the ways of those left out."""
+        yield _LOOP.format(first=first, before=before)
+        if self._several:
+            yield f"  %r3.and.x = phi i32 [ -1, %{before} ], [ %r3.and, %r3.next ]"
+            yield f"  %r3.or.x = phi i32 [ {idle}, %{before} ], [ %r3.or, %r3.next ]"
+        yield from [_THREAD, *thread, "r3.next:"]
+        if self._several:
+            yield from self._noted()
+        yield _NEXT.format(end=end, loop=f", !llvm.loop {self.loop}" if self.loop else "")
+        yield from self._result(before)
+
+    def _noted(self) -> Iterator[str]:
+        """Where the thread went."""
+        yield f"  %r3.way = phi i32 {', '.join(f'[ {way}, %{label} ]' for label, way in self.ways.items())}"
+        if self.state:
+            yield f"  store i32 %r3.way, ptr {self.state}{self.attached}"
+        yield "  %r3.and = and i32 %r3.and.x, %r3.way"
+        yield "  %r3.or = or i32 %r3.or.x, %r3.way"
+
+    def _result(self, before: str) -> Iterator[str]:
+        yield "r3.done:"
+        if not self._several:
+            way = next(iter(self.ways.values()), EXIT)
+            yield f"  ret i64 {(way & 0xFFFFFFFF) * 0x100000001 - (1 << 64 if way < 0 else 0)}"
+            return
+        if self.guard:
+            yield f"  %r3.all = phi i32 [ -1, %{before} ], [ %r3.and, %r3.next ]"
+            yield f"  %r3.any = phi i32 [ %r3.idle, %{before} ], [ %r3.or, %r3.next ]"
+        yield _WAYS.format(all="%r3.all" if self.guard else "%r3.and", any="%r3.any" if self.guard else "%r3.or")
+
+
+_PARAMETERS = (
+    "ptr %r3.block, ptr %r3.in, ptr %r3.out, i32 range(i32 0, 1024) %r3.x.first, i32 range(i32 1, 1025) %r3.x.end, "
+    "i32 range(i32 0, 1024) %r3.tid.y, i32 range(i32 0, 64) %r3.tid.z"
+)
+_SAME = "ptr %r3.block, ptr %r3.in, ptr %r3.out"
+_HEAD = f"define internal i64 {{name}}({_PARAMETERS}) noinline nounwind {{{{\nr3.entry:"
+_INNER = f"define internal i64 @r3.row.{{region}}({_PARAMETERS}, {{taken}}) alwaysinline nounwind {{{{\nr3.entry:"
+_ALL = f"{_SAME}, i32 %r3.x.first, i32 %r3.x.end, i32 %r3.tid.y, i32 %r3.tid.z"
+_WHOLE = f"""\
+{{loads}}
+  %r3.ways = call i64 @r3.row.{{region}}({_ALL}, {{passed}})
+  ret i64 %r3.ways
+}}}}"""
+_ROW = """\
+  %r3.plane = mul i32 %r3.tid.z, %r3.ntid.y
+  %r3.line = add i32 %r3.plane, %r3.tid.y
+  %r3.row = mul i32 %r3.line, %r3.ntid.x"""
+_LOOP = """\
+r3.xs:
+  %r3.tid.x = phi i32 [ {first}, %{before} ], [ %r3.x1, %r3.next ]"""
+_THREAD = """\
+  %r3.thread = add nuw nsw i32 %r3.row, %r3.tid.x
+  %r3.linear = zext nneg i32 %r3.thread to i64"""
+_OFFSET = """\
+  %r3.ahead = sub nuw nsw i32 %r3.tid.x, %r3.x.first
+  %r3.offset = zext nneg i32 %r3.ahead to i64"""
+_NEXT = """\
+  %r3.x1 = add nuw nsw i32 %r3.tid.x, 1
+  %r3.xc = icmp ult i32 %r3.x1, {end}
+  br i1 %r3.xc, label %r3.xs, label %r3.done{loop}"""
+_APART = f"""\
+  br i1 %r3.flat, label %r3.together, label %r3.apart
+r3.apart:
+  %r3.a = phi i32 [ %r3.x.first, %r3.entry ], [ %r3.a1, %r3.apart ]
+  %r3.a.all = phi i64 [ -1, %r3.entry ], [ %r3.a.and, %r3.apart ]
+  %r3.a.any = phi i64 [ 0, %r3.entry ], [ %r3.a.or, %r3.apart ]
+  %r3.a1 = add nuw nsw i32 %r3.a, 1
+  %r3.a.ways = call i64 {{name}}({_SAME}, i32 %r3.a, i32 %r3.a1, i32 %r3.tid.y, i32 %r3.tid.z)
+  %r3.a.and = and i64 %r3.a.all, %r3.a.ways
+  %r3.a.or = or i64 %r3.a.any, %r3.a.ways
+  %r3.a.more = icmp ult i32 %r3.a1, %r3.x.end
+  br i1 %r3.a.more, label %r3.apart, label %r3.parted
+r3.parted:
+  %r3.a.low = and i64 %r3.a.and, 4294967295
+  %r3.a.high = and i64 %r3.a.or, -4294967296
+  %r3.a.result = or disjoint i64 %r3.a.low, %r3.a.high
+  ret i64 %r3.a.result
+r3.together:
+  %r3.before = icmp ne i32 %r3.x.low, %r3.x.first
+  %r3.behind = icmp ne i32 %r3.x.high, %r3.x.end
+  %r3.out.any = or i1 %r3.before, %r3.behind
+  %r3.idle = sext i1 %r3.out.any to i32"""
+_ENDED = """\
+  br i1 %r3.out.any, label %r3.ends, label %r3.work
+r3.ends:
+  %r3.e.thread = add i32 %r3.row, %r3.x.first
+  %r3.e.linear = zext i32 %r3.e.thread to i64
+  %r3.e.to = getelementptr [4 x i8], ptr {state}.b, i64 %r3.e.linear
+  %r3.e.count = sub i32 %r3.x.end, %r3.x.first
+  %r3.e.wide = zext i32 %r3.e.count to i64
+  %r3.e.bytes = shl i64 %r3.e.wide, 2
+  call void @llvm.memset.p0.i64(ptr %r3.e.to, i8 -1, i64 %r3.e.bytes, i1 false)"""
+_WORK = """\
+  br label %r3.work
+r3.work:
+  %r3.some = icmp ult i32 %r3.x.low, %r3.x.high
+  br i1 %r3.some, label %r3.xs, label %r3.done"""
+_WAYS = """\
+  %r3.low = zext i32 {all} to i64
+  %r3.wide = zext i32 {any} to i64
+  %r3.high = shl i64 %r3.wide, 32
+  %r3.result = or disjoint i64 %r3.low, %r3.high
+  ret i64 %r3.result"""
