@@ -97,16 +97,14 @@ _SLP: Mapping[str, Options] = {
     "eager": (("slp-threshold", "-10"),),
     "reluctant": (("slp-threshold", "10"),),
 }
-_LICM: Mapping[str, Options] = {"default": (), "branches": (("licm-control-flow-hoisting", "true"),)}
 
 OPTIONS: Mapping[str, Mapping[str, Mapping[str, Options]]] = {
     "cpu": {
-        "unroll": {**_UNROLL, "runtime=true": (("unroll-runtime", "true"),)},
+        "unroll": _UNROLL,
         "vectorize": _VECTORIZE,
         "slp": _SLP,
         "gvn": _GVN,
         "fold": _FOLD,
-        "licm": _LICM,
     },
     "cuda": {"unroll": _UNROLL, "gvn": {**_GVN, "hoist": (("enable-gvn-hoist", "true"),)}, "fold": _FOLD},
 }

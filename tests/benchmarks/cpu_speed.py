@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from tabulate import tabulate
 
 from r3bench import frontend
-from r3bench.devices import Device, Memory, open_device
+from r3bench.devices import Device, Kernel, Memory, open_device
 from r3bench.model import Allocation, Configuration, LaunchConfig, Pointer, ReplayUnit
 from r3bench.remix import BuildRequest
 from r3bench.space import UnitFacts
@@ -144,8 +144,8 @@ def unit(case: Case) -> tuple[ReplayUnit, dict[str, Array]]:
     return found, {name: array.reshape(-1).view("u1") for name, array in names.items()}
 
 
-def device_call(device: Device, compiler: Compiler, name: str, case: Case) -> tuple[Callable[[], float], Memory]:
-    """LAUNCHES of the kernel, which give their nanoseconds of the worker, and the memory they work on."""
+def loaded(device: Device, compiler: Compiler, name: str, case: Case) -> tuple[Kernel, Memory]:
+    """The kernel in a worker, and its memory."""
     request = BuildRequest(
         files=(("k.cu", TEXT),), main="k.cu", flags=(), symbol=name, target=device.target,
         configuration=Configuration(), facts=UnitFacts(launch=case.launch),
@@ -153,6 +153,12 @@ def device_call(device: Device, compiler: Compiler, name: str, case: Case) -> tu
     kernel = device.load(compiler.submit(request).result().binary)
     memory = device.allocate(*unit(case))
     device.window(kernel, [memory], case.launch)  # now there is a worker with the kernel
+    return kernel, memory
+
+
+def device_call(device: Device, compiler: Compiler, name: str, case: Case) -> tuple[Callable[[], float], Memory]:
+    """LAUNCHES of the kernel, which give their nanoseconds of the worker, and the memory they work on."""
+    kernel, memory = loaded(device, compiler, name, case)
 
     def call() -> float:
         before = dict(_spent(os.getpid()))

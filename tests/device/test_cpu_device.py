@@ -331,6 +331,17 @@ def test_alignment_is_kept(single: CpuDevice, build: Build) -> None:
         assert align == 65536 or y[1] % 4096 + 4004 > 4096 - align
 
 
+def test_threads_that_fault_at_the_same_time_do_not_hide_where(device: CpuDevice, build: Build) -> None:
+    """One thread waits for the other, so that both are about to fault in the same microsecond."""
+    text = """static _Atomic int there; FRAME(0) BLOCK(there++; for (int i = 0; i < 1000000 && there < 2; i++) {}
+    args->y[1024 + 4096 * b[0]] = 1)"""
+    unit, before = unit_of(1024, align=16, grid=(2, 1, 1))
+    kernel, memory = device.load(build(text)), device.allocate(unit, before)
+    for _ in range(20):
+        with pytest.raises(DeviceFault, match=r"wrote (just|16384 bytes) past the end of buffer y \(4096 bytes\)"):
+            device.launch(kernel, memory, unit.launch)
+
+
 # -- crashes --------------------------------------------------------------------------------------------------------
 
 

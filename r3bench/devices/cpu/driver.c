@@ -187,15 +187,25 @@ static struct fault *fault_page;
 
 void r3_report_faults_to(struct fault *page) { fault_page = page; }
 
-/* Installed with SA_RESETHAND: on return the instruction runs again and the signal kills the process. */
-void r3_on_fault(int signal, const u8 *info, const u8 *context) {
-  if (fault_page->signal) return;
+#if defined(__x86_64__)
+enum { MASK_AT = 296 };
+#else
+enum { MASK_AT = 40 };
+#endif
+
+/* The first thread that faults leaves its record; others wait for the end that it brings about: on return its instruction
+   runs again with the signal blocked in its context (uc_sigmask), and so kills the process. */
+void r3_on_fault(int signal, const u8 *info, u8 *context) {
+  static _Atomic u32 claimed;
+  if (claimed++)
+    for (;;) relax();
 #if defined(__x86_64__)
   /* uc_mcontext.gregs[REG_ERR] of a page fault: bit 1 is set for a write. */
   fault_page->access = *(const u64 *)(context + 40 + 19 * 8) & 2 ? 2 : 1;
 #endif
   fault_page->address = *(const u64 *)(info + 16);
   fault_page->signal = signal;
+  *(u64 *)(context + MASK_AT) |= 1UL << (signal - 1);
 }
 
 /* -- the checked build: each access asks first ---------------------------------------------------------------------------- */

@@ -31,8 +31,6 @@ def crashed(symbol: str, exit_code: int | None, fault: tuple[int, int, int], seg
     access, number, address = fault
     if exit_code == -signal.SIGSYS:
         return f"{symbol} was ended by the seal of its worker: it made a system call that kernels have no use for"
-    if exit_code in (-signal.SIGFPE, -signal.SIGILL):
-        number = -exit_code  # says all by itself, also where a second thread's fault came before the first was noted
     if exit_code is None or exit_code != -number:
         return f"{symbol} did not end: its worker was {ended_by(exit_code)}"
     name = signal.Signals(number).name

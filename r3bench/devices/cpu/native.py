@@ -12,7 +12,7 @@ from r3bench import sealing
 _PR_SET_PDEATHSIG = 1
 _M_ARENA_MAX = -8
 _MAP_POPULATE, _MAP_FIXED_NOREPLACE = 0x8000, 0x100000
-_SA_SIGINFO, _SA_ONSTACK, _SA_RESETHAND = 0x4, 0x08000000, 0x80000000
+_SA_SIGINFO, _SA_ONSTACK = 0x4, 0x08000000
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
 
 
@@ -103,13 +103,9 @@ def use_one_heap() -> None:
 
 
 def catch_faults(handler: int) -> None:
-    action = _SignalAction(handler=handler, flags=_signed(_SA_SIGINFO | _SA_ONSTACK | _SA_RESETHAND))
+    action = _SignalAction(handler=handler, flags=_SA_SIGINFO | _SA_ONSTACK)
     for number in _FAULTS:
         libc.sigaction(number, ctypes.byref(action), None)
-
-
-def _signed(flags: int) -> int:
-    return flags - (1 << 32) if flags >= 1 << 31 else flags
 
 
 def use_signal_stack() -> None:

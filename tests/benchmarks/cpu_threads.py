@@ -1,0 +1,52 @@
+"""Two threads of the CPU device against one, on the five of thirteen kernels that are light on memory bandwidth.
+
+Printed for each kernel: the least of interleaved repetitions with either in milliseconds, and how much faster two are.
+Asked for on an idle machine with two cores or more: 1.7 times at least.
+
+    python -m tests.benchmarks.cpu_threads [repetitions]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+
+from tabulate import tabulate
+
+from r3bench.devices import Device, open_device
+from r3bench.toolchain import Compiler
+from tests.benchmarks.cpu_speed import LAUNCHES, Case, cases, loaded
+from tests.benchmarks.machine import describe
+
+KERNELS = ("matmul", "hist_sh", "collatz", "mathk", "localarr")
+LEAST = 1.7
+
+
+def window(device: Device, compiler: Compiler, name: str, case: Case) -> Callable[[], float]:
+    """A window of LAUNCHES, which gives its milliseconds per launch by the clock on the wall."""
+    kernel, memory = loaded(device, compiler, name, case)
+    return lambda: device.window(kernel, [memory] * LAUNCHES, case.launch) / 1e6 / LAUNCHES
+
+
+def rows(repetitions: int) -> Iterator[tuple[str, float, float, float, str]]:
+    devices = [open_device("cpu", threads=count) for count in (1, 2)]
+    with Compiler(1) as compiler:
+        for name in KERNELS:
+            sides = [window(device, compiler, name, cases()[name]) for device in devices]
+            taken = [[side() for side in sides] for _ in range(repetitions)]
+            one, two = (min(column) for column in zip(*taken, strict=True))
+            yield name, one, two, one / two, "" if one / two >= LEAST else "FAILS"
+    for device in devices:
+        device.close()
+
+
+def main(repetitions: int = 20) -> bool:
+    print(describe())
+    found = list(rows(repetitions))
+    print(tabulate(found, headers=["kernel", "one thread, ms", "two, ms", "faster", ""], floatfmt=".2f"))
+    print(describe())
+    return not any(row[-1] for row in found)
+
+
+if __name__ == "__main__":
+    sys.exit(not main(*map(int, sys.argv[1:])))
