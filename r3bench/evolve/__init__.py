@@ -32,7 +32,7 @@ from r3bench.evolve.propose.reply import Proposer
 from r3bench.evolve.settings import MODES, Limits, Settings
 from r3bench.evolve.start import Kernel, Working
 from r3bench.ledger import FORMAT, KernelResult, Ledger, encode
-from r3bench.model import Capture
+from r3bench.model import Capture, Variant
 
 __all__ = ["MODES", "Kernel", "Limits", "Search", "Settings", "evolve"]
 
@@ -79,6 +79,11 @@ class Search:
 
     async def _explore(self) -> None:
         await asyncio.gather(*(exploration.explore() for exploration in self._explorations.values()))
+
+    def best(self, capture: Capture) -> Variant | None:
+        """What ranks best of a kernel so far; nothing is claimed of it. None where nothing matched."""
+        found = [(s.best[1], s.variant(s.best[0])) for s in self._explorations[capture.name].sources.values() if s.best]
+        return min(found, key=lambda pair: pair[0], default=(0.0, None))[1]
 
     def conclude(self, capture: Capture) -> KernelResult:
         """Promote what was found for a kernel, and write its result. After an interrupt nothing is timed any more."""

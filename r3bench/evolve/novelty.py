@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import sha256
 
 from r3bench.evolve.sources import Files, Source
@@ -9,6 +10,7 @@ from r3bench.model import LaunchRule, content_id
 from r3bench.syntax import tokens
 
 
+@lru_cache(maxsize=64)
 def text_id(files: Files, launch: LaunchRule | None) -> str:
     """Equal for texts that differ in white space and comments only, and ask for the same launch."""
     digest = sha256(content_id(launch).encode())
