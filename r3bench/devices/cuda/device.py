@@ -1,15 +1,12 @@
-"""The device itself: it holds the recorded contents, and replaces its worker whenever the GPU's context is lost."""
+"""The device itself: its verbs, as requests to a worker that :mod:`r3bench.devices.cuda.supply` keeps alive."""
 
 from __future__ import annotations
 
 import struct
 import weakref
-from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import fields
 from functools import cached_property
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -18,63 +15,15 @@ from r3bench.compare import Buffer as Compared
 from r3bench.compare import Found, Tolerance, buffers, difference_found, differences, tolerance_of, verdict_of
 from r3bench.devices import Bytes, Kernel, Memory
 from r3bench.devices.cuda import sanitizer as sanitizing
-from r3bench.devices.cuda.memory import Contents, CudaMemory, Exchange, Recorded, wired
-from r3bench.devices.cuda.nvml import Nvml
-from r3bench.devices.cuda.outcome import failure
-from r3bench.devices.cuda.process import OURS, Worker, WorkerDied
+from r3bench.devices.cuda.memory import Contents, CudaMemory, Recorded
+from r3bench.devices.cuda.process import OURS, Worker
+from r3bench.devices.cuda.supply import CudaKernel, Supply
 from r3bench.devices.cuda.survey import default_index
 from r3bench.errors import DeviceFault, LaunchError, ReplayTimeout
 from r3bench.model import Binary, Difference, LaunchConfig, ReplayUnit, Target, Verdict
 
 _FORMATS = ("cubin", "fatbin", "ptx")
-# For requests that run no kernel of a candidate; moving a gigabyte takes a second at most.
-_SETUP_TIMEOUT_S = 60.0
 _MAX_MEMORIES = 1 << 15
-
-
-class CudaKernel:
-    """A binary that may be launched; every worker loads it when it first needs it.
-
-    ``binary`` has the same image as was loaded; its facts say what the driver knows of it, too: registers,
-    ``local_bytes`` (spills and arrays a thread), shared memory, and, after a launch, ``blocks_per_multiprocessor``.
-    """
-
-    def __init__(self, device: CudaDevice, number: int, binary: Binary) -> None:
-        self.device = weakref.ref(device)
-        self.number = number
-        self.binary = binary
-
-    def learn(self, facts: Mapping[str, Any]) -> None:
-        """Keep facts about the code; a later value replaces an earlier one."""
-        known = {**dict(self.binary.facts), **{name: int(value) for name, value in facts.items()}}
-        if known != dict(self.binary.facts):
-            held = self.binary
-            self.binary = Binary(
-                target=held.target, symbol=held.symbol, image=held.image, format=held.format, facts=tuple(known.items())
-            )
-
-
-class _Resources:
-    """What must be given back even if nobody closes the device."""
-
-    def __init__(self) -> None:
-        self.worker: Worker | None = None
-        self.exchange = Exchange()
-        self.management: Nvml | None = None
-        with suppress(OSError):
-            self.management = Nvml()
-
-    def close(self) -> None:
-        self.drop_worker()
-        self.exchange.close()
-        management, self.management = self.management, None
-        if management is not None:
-            management.close()
-
-    def drop_worker(self) -> None:
-        worker, self.worker = self.worker, None
-        if worker is not None:
-            worker.close()
 
 
 class CudaDevice:
@@ -88,16 +37,13 @@ class CudaDevice:
 
     def __init__(self, *, index: int | None = None) -> None:
         self._index = default_index() if index is None else index
-        self._numbers = count()
-        self._memories: dict[CudaMemory, None] = {}
+        self._supply = Supply(self._index)
+        self._finalizer = weakref.finalize(self, self._supply.close)
         self._recorded: dict[tuple[Any, ...], Recorded] = {}
-        self._unused_kernels: deque[int] = deque()
         self._evict = False
         self._floor_ns: float | None = None
         self._write_speed: float | None = None
-        self._resources = _Resources()
-        self._finalizer = weakref.finalize(self, self._resources.close)
-        self.hello = self._worker().hello
+        self.hello = self._supply.worker().hello
         self.cache_bytes = int(self.hello["cache_bytes"])
         self.target = Target(device="cuda", arch=str(self.hello["arch"]))
         self.name = f"{self.hello['name']} {self.hello['uuid']}"
@@ -119,9 +65,9 @@ class CudaDevice:
             raise LaunchError(f"out of memory: unit {unit.index} needs {2 * needed} bytes, and the GPU has {most}")
         memory = CudaMemory(self._recorded_as(unit, before))
         memory.recorded.copies += 1
-        self._memories[memory] = None
+        self._supply.memories[memory] = None
         try:
-            self._provide_memory(self._worker(), memory)
+            self._supply.memory(self._supply.worker(), memory)
         except BaseException:
             self.release(memory)
             raise
@@ -145,12 +91,12 @@ class CudaDevice:
         return self._read(held, held.names())
 
     def _read(self, held: CudaMemory, names: Sequence[str]) -> dict[str, Bytes]:
-        worker = self._worker()
-        self._provide_memory(worker, held)
+        worker = self._supply.worker()
+        self._supply.memory(worker, held)
         sizes = {buffer.name: buffer.nbytes for buffer in held.recorded.buffers}
-        fd, data = self._resources.exchange.room(sum(sizes[name] for name in names))
+        fd, data = self._supply.exchange.room(sum(sizes[name] for name in names))
         message = {"op": "download", "memory": held.number, "names": names, "restore": self._stale([held])}
-        self._ask(worker, message, "reading memory back", fds=[fd])
+        self._supply.ask(worker, message, "reading memory back", fds=[fd])
         held.stale = False
         ends = np.cumsum([sizes[name] for name in names])
         return {
@@ -178,13 +124,13 @@ class CudaDevice:
     def _compare_there(
         self, held: CudaMemory, wanted: Sequence[Compared], expected: Mapping[str, Bytes], overrides: Any
     ) -> dict[str, Difference | None]:
-        worker = self._worker()
+        worker = self._supply.worker()
         rules, changed = self._rules(worker, held, wanted, expected, overrides)
         message = {"op": "compare", "memory": held.number, "rules": rules, "restore": self._stale([held])}
-        rows = self._ask(worker, message, "comparing")["rows"]
+        rows = self._supply.ask(worker, message, "comparing")["rows"]
         held.stale = False
         if changed is not None:
-            self._drop(worker, changed)
+            self._supply.drop(worker, changed)
         return {
             each.name: _difference(expected[each.name], each, tolerance_of(held.unit, each, overrides), row)
             for each, row in zip(wanted, rows, strict=True)
@@ -199,34 +145,34 @@ class CudaDevice:
         overrides: Mapping[str, Tolerance],
     ) -> tuple[list[tuple[Any, ...]], Contents | None]:
         """How the worker compares these buffers with what is expected, which it has then; what to drop afterwards."""
-        self._provide_memory(worker, held)
+        self._supply.memory(worker, held)
         changed, keep = held.recorded.expected(expected)
         numbers = dict.fromkeys(held.names(), held.recorded.before.number)
         if changed is not None:
-            self._provide_contents(worker, changed)
+            self._supply.contents(worker, changed)
             numbers |= {buffer.name: changed.number for buffer in changed.buffers}
         rules = [held.recorded.rule(each, expected[each.name], numbers[each.name], overrides) for each in wanted]
         return rules, None if keep else changed
 
     def release(self, memory: Memory) -> None:
         held = self._own(memory)
-        del self._memories[held]
+        del self._supply.memories[held]
         recorded = held.recorded
         recorded.copies -= 1
         if not recorded.copies:
             self._recorded = {key: each for key, each in self._recorded.items() if each is not recorded}
-        worker = self._resources.worker
-        if worker is None or not worker.alive():
+        worker = self._supply.living()
+        if worker is None:
             return
         if held.number in worker.copies:
             worker.copies.discard(held.number)
-            self._ask(worker, {"op": "remove", "id": held.number}, "releasing memory")
+            self._supply.ask(worker, {"op": "remove", "id": held.number}, "releasing memory")
         if not recorded.copies:
             for contents in recorded.all_contents():
-                self._drop(worker, contents)
+                self._supply.drop(worker, contents)
 
     def _own(self, memory: Memory) -> CudaMemory:
-        if not isinstance(memory, CudaMemory) or memory not in self._memories:
+        if not isinstance(memory, CudaMemory) or memory not in self._supply.memories:
             raise ValueError("this memory was released, or belongs to another device")
         return memory
 
@@ -243,9 +189,9 @@ class CudaDevice:
             raise LaunchError(
                 f"{binary.symbol} is {made}; this device loads {', '.join(_FORMATS)} for {self.target.arch}"
             )
-        kernel = CudaKernel(self, next(self._numbers), binary)
-        self._provide_kernel(self._worker(), kernel)
-        weakref.finalize(kernel, self._unused_kernels.append, kernel.number).atexit = False
+        kernel = CudaKernel(self._supply, binary)
+        self._supply.kernel(self._supply.worker(), kernel)
+        weakref.finalize(kernel, self._supply.unused_kernels.append, kernel.number).atexit = False
         return kernel
 
     def launch(
@@ -282,7 +228,7 @@ class CudaDevice:
         return max(1.0, float(self._run(self._own_kernel(kernel), held, launch, timeout_s, window=True)["ns"]))
 
     def _own_kernel(self, kernel: Kernel) -> CudaKernel:
-        if not isinstance(kernel, CudaKernel) or kernel.device() is not self:
+        if not isinstance(kernel, CudaKernel) or kernel.supply is not self._supply:
             raise ValueError("this kernel was loaded by another device")
         return kernel
 
@@ -293,7 +239,7 @@ class CudaDevice:
             raise ValueError(f"a window has from 1 to {_MAX_MEMORIES} launches, not {len(memories)}")
         symbol = kernel.binary.symbol
         _check_launch(symbol, launch)
-        worker = self._ready(kernel, memories)
+        worker = self._supply.ready(kernel, memories)
         message = {
             "op": "run",
             "kernel": kernel.number,
@@ -305,103 +251,12 @@ class CudaDevice:
             "written": memories[0].unit.written,
         }
         try:
-            answer = self._ask(worker, message, symbol, timeout_s=timeout_s)
+            answer = self._supply.ask(worker, message, symbol, timeout_s=timeout_s)
         except TimeoutError:
             raise ReplayTimeout(f"{symbol} did not end within {timeout_s:g} s and was killed") from None
         for memory in memories:
             memory.stale = False
         self._evict = False
-        return answer
-
-    # -- the worker --
-
-    def _worker(self) -> Worker:
-        """A worker that lives: the one there is, or a new one."""
-        if not self._finalizer.alive:
-            raise ValueError("the device is closed")
-        worker = self._resources.worker
-        if worker is None or not worker.alive():
-            self._resources.drop_worker()
-            worker = self._resources.worker = Worker(self._index)
-        return worker
-
-    def _ready(self, kernel: CudaKernel, memories: Sequence[CudaMemory]) -> Worker:
-        """A worker that has this kernel and these memories."""
-        worker = self._worker()
-        while self._unused_kernels:
-            number = self._unused_kernels.popleft()
-            if number in worker.kernels:
-                worker.kernels.discard(number)
-                self._ask(worker, {"op": "unload", "id": number}, "unloading a kernel")
-        self._provide_kernel(worker, kernel)
-        for memory in memories:
-            self._provide_memory(worker, memory)
-        return worker
-
-    def _provide_kernel(self, worker: Worker, kernel: CudaKernel) -> None:
-        if kernel.number in worker.kernels:
-            return
-        binary = kernel.binary
-        fd, data = self._resources.exchange.room(len(binary.image))
-        data[:] = np.frombuffer(binary.image, np.uint8)
-        message = {"op": "load", "id": kernel.number, "symbol": binary.symbol, "nbytes": len(binary.image)}
-        kernel.learn(self._ask(worker, message, f"loading {binary.symbol}", fds=[fd])["facts"])
-        worker.kernels.add(kernel.number)
-
-    def _provide_memory(self, worker: Worker, memory: CudaMemory) -> None:
-        if memory.number in worker.copies:
-            return
-        self._provide_contents(worker, memory.recorded.before)
-        description = {**memory.description(), "as_recorded": self._first(worker, memory)}
-        answer = self._ask(worker, {"op": "make", **description}, f"unit {memory.unit.index}")
-        memory.placed(answer["addresses"], bool(answer["recorded"]))
-        worker.copies.add(memory.number)
-
-    def _first(self, worker: Worker, memory: CudaMemory) -> bool:
-        """Whether no other copy of this unit lies where it was recorded; copies of others take turns there."""
-        there = (held for held in self._memories if held.as_recorded and held.number in worker.copies)
-        return not any(held.unit is memory.unit or held.unit == memory.unit for held in there)
-
-    def _provide_contents(self, worker: Worker, contents: Contents) -> None:
-        if contents.number in worker.contents:
-            return
-        fd = contents.lay_out(self._resources.exchange)
-        message = {"op": "contents", "id": contents.number, "buffers": [wired(each) for each in contents.buffers]}
-        self._ask(worker, message, "uploading recorded contents", fds=[fd])
-        worker.contents.add(contents.number)
-
-    def _drop(self, worker: Worker, contents: Contents) -> None:
-        if contents.number in worker.contents:
-            worker.contents.discard(contents.number)
-            self._ask(worker, {"op": "drop", "id": contents.number}, "dropping recorded contents")
-
-    def _ask(
-        self,
-        worker: Worker,
-        message: dict[str, Any],
-        what: str,
-        *,
-        timeout_s: float | None = None,
-        fds: Sequence[int] = (),
-    ) -> dict[str, Any]:
-        """An answer that is no error. TimeoutError only where a time limit is given; the worker is gone then."""
-        try:
-            answer = worker.ask(message, timeout_s=timeout_s or _SETUP_TIMEOUT_S, fds=fds)
-        except TimeoutError:
-            self._resources.drop_worker()
-            if timeout_s is not None:
-                raise
-            raise DeviceFault(f"the CUDA worker did not answer while {what}") from None
-        except WorkerDied as death:
-            self._resources.worker = None
-            raise DeviceFault(f"the CUDA worker was lost while at {what}: {death}") from None
-        if "refused" in answer:
-            raise LaunchError(f"{what} {answer['refused']}")
-        if "error" in answer:
-            lost = bool(answer["lost"])
-            if lost:
-                self._resources.drop_worker()
-            raise failure(what, int(answer["code"]), str(answer["error"]), str(answer["call"]), lost=lost)
         return answer
 
     # -- the rest --
@@ -413,35 +268,37 @@ class CudaDevice:
     def write_speed(self) -> float:
         """By the driver's own filling of a buffer many times the size of the second-level cache."""
         if self._write_speed is None:
-            found = self._ask(self._worker(), {"op": "write_speed"}, "measuring how fast memory is written")
+            worker, what = self._supply.worker(), "measuring how fast memory is written"
+            found = self._supply.ask(worker, {"op": "write_speed"}, what)
             self._write_speed = float(found["bytes"]) / float(found["seconds"])
         return self._write_speed
 
     def conditions(self) -> dict[str, str]:
         """GPU, driver, clocks, throttle reasons, temperature, other processes, launch floor, relocated copies."""
         if self._floor_ns is None:
-            self._floor_ns = float(self._ask(self._worker(), {"op": "floors"}, "measuring the launch floor")["ns"][0])
-        relocated = sum(not memory.as_recorded for memory in self._memories)
+            worker, what = self._supply.worker(), "measuring the launch floor"
+            self._floor_ns = float(self._supply.ask(worker, {"op": "floors"}, what)["ns"][0])
+        relocated = sum(not memory.as_recorded for memory in self._supply.memories)
         found = {
             "device": self.name,
             "arch": self.target.arch,
             "cuda": f"{self.hello['driver'] // 1000}.{self.hello['driver'] % 1000 // 10}",
             "launch_floor_ns": f"{self._floor_ns:.0f}",
-            "relocated_copies": f"{relocated} of {len(self._memories)}",
+            "relocated_copies": f"{relocated} of {len(self._supply.memories)}",
         }
-        if (management := self._resources.management) is not None:
+        if (management := self._supply.management) is not None:
             found |= {"driver": management.driver(), **management.conditions(str(self.hello["uuid"]), OURS)}
         return found
 
     def seconds(self, memory: Memory, expected: Mapping[str, Bytes]) -> dict[str, float]:
         """How long restoring and comparing take on the GPU itself, and the driver's own copy of as many bytes."""
         held = self._own(memory)
-        worker = self._worker()
+        worker = self._supply.worker()
         rules, changed = self._rules(worker, held, buffers(held.unit), expected, {})
         message = {"op": "seconds", "memory": held.number, "rules": rules}
-        found = self._ask(worker, message, "measuring the device's own work")
+        found = self._supply.ask(worker, message, "measuring the device's own work")
         if changed is not None:
-            self._drop(worker, changed)
+            self._supply.drop(worker, changed)
         return {name: float(value) for name, value in found.items()}
 
     def close(self) -> None:

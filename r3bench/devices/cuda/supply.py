@@ -1,0 +1,169 @@
+"""What the worker has: it is started and replaced here, and given contents, copies and kernels when they are needed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from r3bench.devices.cuda.memory import Contents, CudaMemory, Exchange, wired
+from r3bench.devices.cuda.nvml import Nvml
+from r3bench.devices.cuda.outcome import failure
+from r3bench.devices.cuda.process import Worker, WorkerDied
+from r3bench.errors import DeviceFault, LaunchError
+from r3bench.model import Binary
+
+# For requests that run no kernel of a candidate; moving a gigabyte takes a second at most.
+_SETUP_TIMEOUT_S = 60.0
+
+_numbers = count()
+
+
+class CudaKernel:
+    """A binary that may be launched; every worker loads it when it first needs it.
+
+    ``binary`` has the same image as was loaded; its facts say what the driver knows of it, too: registers,
+    ``local_bytes`` (spills and arrays a thread), shared memory, and, after a launch, ``blocks_per_multiprocessor``.
+    """
+
+    def __init__(self, supply: Supply, binary: Binary) -> None:
+        self.supply = supply
+        self.number = next(_numbers)
+        self.binary = binary
+
+    def learn(self, facts: Mapping[str, Any]) -> None:
+        """Keep facts about the code; a later value replaces an earlier one."""
+        known = {**dict(self.binary.facts), **{name: int(value) for name, value in facts.items()}}
+        if known != dict(self.binary.facts):
+            held = self.binary
+            self.binary = Binary(
+                target=held.target, symbol=held.symbol, image=held.image, format=held.format, facts=tuple(known.items())
+            )
+
+
+class Supply:
+    """The worker of GPU number ``index``, everything that it may be asked to have, and what must be given back.
+
+    It knows no device, so that it can be closed when nobody has the device any more.
+    """
+
+    def __init__(self, index: int) -> None:
+        self.exchange = Exchange()
+        self.memories: dict[CudaMemory, None] = {}
+        self.unused_kernels: deque[int] = deque()
+        self.management: Nvml | None = None
+        with suppress(OSError):
+            self.management = Nvml()
+        self._index = index
+        self._worker: Worker | None = None
+        self._closed = False
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._closed = True
+        self._drop_worker()
+        self.exchange.close()
+        management, self.management = self.management, None
+        if management is not None:
+            management.close()
+
+    def _drop_worker(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
+
+    def worker(self) -> Worker:
+        """A worker that lives: the one there is, or a new one."""
+        if self._closed:
+            raise ValueError("the device is closed")
+        if self._worker is None or not self._worker.alive():
+            self._drop_worker()
+            self._worker = Worker(self._index)
+        return self._worker
+
+    def living(self) -> Worker | None:
+        """The worker there is, if it lives."""
+        return self._worker if self._worker is not None and self._worker.alive() else None
+
+    def ready(self, kernel: CudaKernel, memories: Sequence[CudaMemory]) -> Worker:
+        """A worker that has this kernel and these memories."""
+        worker = self.worker()
+        while self.unused_kernels:
+            number = self.unused_kernels.popleft()
+            if number in worker.kernels:
+                worker.kernels.discard(number)
+                self.ask(worker, {"op": "unload", "id": number}, "unloading a kernel")
+        self.kernel(worker, kernel)
+        for memory in memories:
+            self.memory(worker, memory)
+        return worker
+
+    def kernel(self, worker: Worker, kernel: CudaKernel) -> None:
+        if kernel.number in worker.kernels:
+            return
+        binary = kernel.binary
+        fd, data = self.exchange.room(len(binary.image))
+        data[:] = np.frombuffer(binary.image, np.uint8)
+        message = {"op": "load", "id": kernel.number, "symbol": binary.symbol, "nbytes": len(binary.image)}
+        kernel.learn(self.ask(worker, message, f"loading {binary.symbol}", fds=[fd])["facts"])
+        worker.kernels.add(kernel.number)
+
+    def memory(self, worker: Worker, memory: CudaMemory) -> None:
+        if memory.number in worker.copies:
+            return
+        self.contents(worker, memory.recorded.before)
+        description = {**memory.description(), "as_recorded": self._first(worker, memory)}
+        answer = self.ask(worker, {"op": "make", **description}, f"unit {memory.unit.index}")
+        memory.placed(answer["addresses"], bool(answer["recorded"]))
+        worker.copies.add(memory.number)
+
+    def _first(self, worker: Worker, memory: CudaMemory) -> bool:
+        """Whether no other copy of this unit lies where it was recorded; copies of others take turns there."""
+        there = (held for held in self.memories if held.as_recorded and held.number in worker.copies)
+        return not any(held.unit is memory.unit or held.unit == memory.unit for held in there)
+
+    def contents(self, worker: Worker, contents: Contents) -> None:
+        if contents.number in worker.contents:
+            return
+        fd = contents.lay_out(self.exchange)
+        message = {"op": "contents", "id": contents.number, "buffers": [wired(each) for each in contents.buffers]}
+        self.ask(worker, message, "uploading recorded contents", fds=[fd])
+        worker.contents.add(contents.number)
+
+    def drop(self, worker: Worker, contents: Contents) -> None:
+        if contents.number in worker.contents:
+            worker.contents.discard(contents.number)
+            self.ask(worker, {"op": "drop", "id": contents.number}, "dropping recorded contents")
+
+    def ask(
+        self,
+        worker: Worker,
+        message: dict[str, Any],
+        what: str,
+        *,
+        timeout_s: float | None = None,
+        fds: Sequence[int] = (),
+    ) -> dict[str, Any]:
+        """An answer that is no error. TimeoutError only where a time limit is given; the worker is gone then."""
+        try:
+            answer = worker.ask(message, timeout_s=timeout_s or _SETUP_TIMEOUT_S, fds=fds)
+        except TimeoutError:
+            self._drop_worker()
+            if timeout_s is not None:
+                raise
+            raise DeviceFault(f"the CUDA worker did not answer while {what}") from None
+        except WorkerDied as death:
+            self._worker = None
+            raise DeviceFault(f"the CUDA worker was lost while at {what}: {death}") from None
+        if "refused" in answer:
+            raise LaunchError(f"{what} {answer['refused']}")
+        if "error" in answer:
+            lost = bool(answer["lost"])
+            if lost:
+                self._drop_worker()
+            raise failure(what, int(answer["code"]), str(answer["error"]), str(answer["call"]), lost=lost)
+        return answer
