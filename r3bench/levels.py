@@ -18,11 +18,11 @@ from r3bench import perturb, remix
 from r3bench.compare import NOWHERE, Tolerance, buffers, non_finite
 from r3bench.devices import Bytes
 from r3bench.errors import CandidateFailure
-from r3bench.measure import Arm
 from r3bench.model import Level, Outcome, ReplayUnit, Status, Variant, Verdict
 from r3bench.perturb import Input
 from r3bench.replay import Builder, Failure, Material, Placement, Trial, attempt, build
 from r3bench.toolchain import Built
+from r3bench.windows import Arm
 
 # A changed input may make a kernel run longer, but not this much.
 _LONGER, _LEAST_S = 100, 0.25

@@ -1,28 +1,21 @@
-"""The timing procedure: windows on rings of clones, blocks in random order, looks until the interval decides.
+"""The timing procedure: blocks of windows in random order, looks until the interval decides.
 
-A *window* restores a ring of clones of the unit's memory and then launches once on each, without pause: valid for
-kernels that update their input, and no launch finds the previous one's results. A *block* is some windows of both arms
-in turn, which goes first being drawn at random: what disturbs the machine for a while meets both. The shortest window
-of each stands for it, since whatever else runs can only make a window longer. After each block the memory that one of
-an arm's last timed launches left behind, drawn at random, is compared with what was recorded.
-
-On a GPU a unit is classed first, with the original kernel. *Relocatable* is one that gives the same on copies at other
-addresses: those make the ring. Where they do not, or are too large for two of them, each launch of a window is *apart*:
-on memory restored just before, the caches flushed, and timed alone. *Idempotent* is one that gives the same on what it
-left behind: it is launched in place, too, for a warm time beside the cold one, which no claim comes from.
+A *block* is some windows of both arms in turn, which goes first being drawn at random: what disturbs the machine for a
+while meets both. The shortest window of each stands for it, since whatever else runs can only make a window longer.
+After each block the memory that one of an arm's last timed launches left behind, drawn at random, is compared with what
+was recorded.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, log
+from math import log
 from statistics import median
 
-from r3bench.devices import Bytes, Device, Kernel, Memory
-from r3bench.errors import CandidateFailure, LaunchError
-from r3bench.model import LaunchConfig, Measurement, ReplayUnit, Status, Target, Verdict
+from r3bench.devices import Device
+from r3bench.model import Measurement
 from r3bench.stats import (
     Budget,
     Comparison,
@@ -33,50 +26,12 @@ from r3bench.stats import (
     signed_rank_interval,
     speedup_of,
 )
-
-Check = Callable[[Memory], Verdict]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Procedure:
-    """The numbers of the procedure: how long a window is, how many there are, how many clones and bytes its ring takes.
-
-    Restoring a clone takes several times as long as a kernel of a few microseconds runs: for those, a window is shorter
-    rather than mostly restoring. What starting it costs beyond the device's own correction then draws ratios towards 1.
-    A ring takes at least ``cold_bytes``, so that no launch finds its data in the cache.
-    """
-
-    window_ns: float = 300_000.0
-    clones: int = 64
-    windows: int = 7
-    warm_up_ns: float = 20_000_000.0
-    ring_bytes: int = 1 << 28
-    timeout_s: float = 10.0
-    cold_bytes: int = 0
-
-
-# Ranks candidates inside a search; nothing is claimed from it.
-RANKING = Procedure(windows=5, warm_up_ns=1_000_000.0)
-
-# A GPU restores a ring as fast as it runs on it, by its own clock; its second-level cache holds 50 to 60 MB. A window
-# of 500 us takes in so many copies that it matters to 0.2 % only where in memory they lie; one of 250 us, to 1.6 %.
-GPU = Procedure(window_ns=500_000.0, clones=1024, warm_up_ns=150_000_000.0, ring_bytes=1 << 33, cold_bytes=120_000_000)
-GPU_RANKING = replace(GPU, windows=5, warm_up_ns=1_000_000.0)
-
-# Launches of a window that are timed one by one: each takes a restore and a request of its own.
-APART = 16
+from r3bench.windows import CPU, RANKING, Arm, Check, Procedure, Ring, confirm, fit, refuse_too_fast, warm, window
 
 # A kernel shorter than this on a GPU is mostly the launch.
 LAUNCH_BOUND_NS = 5_000.0
 # One shorter than this has at least this gate there.
 SHORT_NS, SHORT_GATE = 10_000.0, 0.03
-
-
-def procedure_for(target: Target, *, ranking: bool = False, timeout_s: float = 10.0) -> Procedure:
-    """The numbers for a kind of device, for a claim or for a ranking."""
-    if target.device == "cpu":
-        return replace(RANKING if ranking else Procedure(), timeout_s=timeout_s)
-    return replace(GPU_RANKING if ranking else GPU, timeout_s=timeout_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,176 +40,7 @@ class Terms:
 
     gate: float
     budget: Budget
-    procedure: Procedure = Procedure()
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """A loaded binary, how it is launched, and which side it takes (``baseline``, ``candidate``)."""
-
-    kernel: Kernel
-    launch: LaunchConfig
-    name: str = "candidate"
-
-
-class ArmFailed(Exception):
-    """An arm failed while it was timed, or left something else behind than what was recorded.
-
-    ``failure`` is what the device raised, or the verdict that is not a match; :mod:`r3bench.replay` makes the answer.
-    """
-
-    def __init__(self, arm: str, failure: CandidateFailure | Verdict) -> None:
-        super().__init__(f"the {arm} failed while it was timed")
-        self.arm = arm
-        self.failure = failure
-
-
-class Ring:
-    """Clones of one unit's memory on a device, made when they are first needed.
-
-    ``written_bytes`` is how many bytes a launch must change on each. ``relocatable`` and ``idempotent`` are what
-    :func:`classify` found of the unit; ``apart``: a window's launches are timed one by one, on the first memory.
-    """
-
-    def __init__(self, device: Device, unit: ReplayUnit, before: Mapping[str, Bytes], written_bytes: int = 0) -> None:
-        self.device = device
-        self.unit = unit
-        self.written_bytes = written_bytes
-        self.relocatable, self.idempotent, self.apart = True, False, False
-        self.fitted = 1  # clones of the longest window so far, where the next arm's search for its own may go at once
-        self._before = before
-        self._memories: list[Memory] = []
-        self._full = False
-
-    @property
-    def clone_bytes(self) -> int:
-        return max(1, sum(data.nbytes for data in self._before.values()))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the clones made so far take on the device."""
-        return len(self._memories) * self.clone_bytes
-
-    def most(self, procedure: Procedure) -> int:
-        """How many clones there may be."""
-        most = max(1, min(procedure.clones, procedure.ring_bytes // self.clone_bytes))
-        return min(most, len(self._memories)) if self._full else most
-
-    def take(self, count: int) -> Sequence[Memory]:
-        """The first ``count`` clones, or as many as the device has room for; in them is what the last launch left."""
-        while len(self._memories) < count and not self._full:
-            try:
-                self._memories.append(self.device.allocate(self.unit, self._before))
-            except LaunchError:
-                if not self._memories:
-                    raise
-                self._full = True
-        return self._memories[:count]
-
-    def release(self) -> None:
-        while self._memories:
-            self.device.release(self._memories.pop())
-
-
-def window(arm: Arm, ring: Ring, launches: int, timeout_s: float) -> float:
-    """Launch once on each of so many restored memories: nanoseconds per launch. ArmFailed if the arm does."""
-    if ring.apart:
-        return sum(_timed(arm, ring, ring.take(1), timeout_s, evict=True) for _ in range(launches)) / launches
-    return _timed(arm, ring, ring.take(launches), timeout_s) / launches
-
-
-def _timed(arm: Arm, ring: Ring, memories: Sequence[Memory], timeout_s: float, *, evict: bool = False) -> float:
-    for memory in dict.fromkeys(memories):
-        ring.device.restore(memory)
-    if evict:
-        ring.device.evict()
-    try:
-        return ring.device.window(arm.kernel, memories, arm.launch, timeout_s=timeout_s)
-    except CandidateFailure as failure:
-        raise ArmFailed(arm.name, failure) from failure
-
-
-def warm(arm: Arm, ring: Ring, launches: int, check: Check, procedure: Procedure) -> float:
-    """Launch in place, on what the launch before left: nanoseconds per launch of the shortest of some windows."""
-    (memory,) = ring.take(1)
-    shortest = min(_timed(arm, ring, [memory] * launches, procedure.timeout_s) for _ in range(procedure.windows))
-    _confirm(arm, memory, check)
-    return shortest / launches
-
-
-def confirm(arm: Arm, ring: Ring, launches: int, check: Check, chance: random.Random) -> None:
-    """Judge the memory that one of a window's launches left behind; ArmFailed unless it matches."""
-    _confirm(arm, chance.choice(ring.take(1 if ring.apart else launches)), check)
-
-
-def _confirm(arm: Arm, memory: Memory, check: Check) -> None:
-    verdict = check(memory)
-    if verdict.status is not Status.MATCH:
-        raise ArmFailed(arm.name, verdict)
-
-
-def floor_ns(ring: Ring, launches: int) -> float:
-    """What a launch takes at least: writing what must change to memory, but for what the caches may hold back.
-
-    0 where a window fits in the caches. A device may write up to twice as fast as was measured of it.
-    """
-    through = ring.written_bytes * launches - ring.device.cache_bytes
-    if ring.apart or through <= 0:
-        return 0.0
-    return through / (2 * ring.device.write_speed()) * 1e9 / launches
-
-
-def refuse_too_fast(arm: Arm, ring: Ring, launches: int, samples: Iterable[float]) -> None:
-    """ArmFailed for a time that is too good to be true."""
-    least, shortest = floor_ns(ring, launches), min(samples)
-    if shortest < least:
-        detail = (
-            f"a launch seemed to take {shortest:.0f} ns, but writing the {ring.written_bytes} bytes that it must "
-            f"change takes {least:.0f} ns at least"
-        )
-        raise ArmFailed(arm.name, Verdict(status=Status.TOO_FAST, detail=detail))
-
-
-def classify(arm: Arm, ring: Ring, check: Check, procedure: Procedure) -> None:
-    """Find out, with the original kernel, what sort of unit this is; it has matched on the first memory."""
-    first, *others = ring.take(min(3, ring.most(procedure)))
-
-    def gives_the_same(memory: Memory, launches: int) -> bool:
-        ring.device.restore(memory)
-        try:
-            for _ in range(launches):
-                ring.device.launch(arm.kernel, memory, arm.launch, timeout_s=procedure.timeout_s)
-        except CandidateFailure:
-            return False
-        return check(memory).status is Status.MATCH
-
-    ring.relocatable = bool(others) and all(gives_the_same(memory, 1) for memory in others)
-    ring.idempotent = gives_the_same(first, 2)
-
-
-def fit(arms: Sequence[Arm], ring: Ring, procedure: Procedure) -> int:
-    """Warm up, and find how many launches make a window of the fastest arm long enough, or as long as memory allows."""
-    cold = max(2, ceil(procedure.cold_bytes / ring.clone_bytes)) if procedure.cold_bytes else 1
-    clones, spent = len(ring.take(min(ring.most(procedure), cold))), 0.0
-    ring.apart = cold > 1 and (clones < 2 or not ring.relocatable)
-    clones = 1 if ring.apart else clones
-    while True:
-        if not ring.apart:
-            clones = len(ring.take(clones))
-        most = APART if ring.apart else ring.most(procedure)
-        # The least of three: a window that was disturbed must not pass for one that is long enough. Where the number
-        # is known already, one will do: restoring many clones is most of what a short kernel's window costs.
-        tries = 1 if 1 < clones == ring.fitted else 3
-        times = [[window(arm, ring, clones, procedure.timeout_s) for _ in range(tries)] for arm in arms]
-        spent += clones * sum(map(sum, times))
-        shortest = max(1.0, clones * min(map(min, times)))
-        if shortest < procedure.window_ns and clones < most:
-            # A short window is mostly the cost of starting it, so never trust one for more than a factor of eight.
-            enough = ceil(1.1 * clones * procedure.window_ns / shortest)
-            clones = min(most, max(clones + 1, min(8 * clones, enough), ring.fitted))
-        elif spent >= procedure.warm_up_ns:
-            ring.fitted = max(ring.fitted, clones)
-            return clones
+    procedure: Procedure = CPU
 
 
 def rank(arm: Arm, ring: Ring, check: Check, procedure: Procedure = RANKING) -> Measurement:

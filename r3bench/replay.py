@@ -20,7 +20,7 @@ from r3bench import remix, store
 from r3bench.compare import Tolerance
 from r3bench.devices import Bytes, Device, Kernel, Memory
 from r3bench.errors import BuildError, CandidateFailure, CaptureError, LaunchError, ReplayTimeout, Unsupported
-from r3bench.measure import Arm, ArmFailed, Procedure, Ring, Terms, classify, contest, procedure_for, rank
+from r3bench.measure import Terms, contest, rank
 from r3bench.model import (
     Binary,
     Capture,
@@ -39,6 +39,7 @@ from r3bench.overrides import tolerances_for
 from r3bench.remix import BuildRequest
 from r3bench.stats import Comparison, identical, refused
 from r3bench.toolchain import Built
+from r3bench.windows import Arm, ArmFailed, Procedure, Ring, classify, procedure_for
 
 _LOADED_BY = {"cubin": "cuda", "fatbin": "cuda", "ptx": "cuda", "hsaco": "hip"}
 

@@ -27,11 +27,12 @@ from filelock import FileLock, Timeout
 from r3bench import remix
 from r3bench.devices import Device, open_device
 from r3bench.levels import examine
-from r3bench.measure import Terms, procedure_for
+from r3bench.measure import Terms
 from r3bench.model import Capture, Level, Outcome, Target, Variant, content_id
 from r3bench.replay import Builder, Material, Placement, Timing, build, compete, control, evaluate, read_material
 from r3bench.stats import Budget, Comparison, claims, confirmed
 from r3bench.toolchain import Built, Compiler
+from r3bench.windows import procedure_for
 
 SWITCH_S = 5e-5
 

@@ -23,6 +23,7 @@ LAYERS = (
     ("store", "worktree", "frontend", "lowering", "devices", "overrides"),
     ("remix", "commits", "recorder"),
     ("toolchain",),
+    ("windows",),
     ("measure", "perturb", "original"),
     ("replay",),
     ("levels",),

@@ -33,13 +33,14 @@ from kernels.miniweather.record import Run, record, tolerances
 from r3bench import store
 from r3bench.devices import open_device
 from r3bench.devices.cuda.device import CudaDevice
-from r3bench.measure import GPU, Arm, Terms, contest, fit, window
+from r3bench.measure import Terms, contest
 from r3bench.model import Allocation, Capture, Configuration, LaunchConfig, Pointer, ReplayUnit, Status, Variant
 from r3bench.record.images import Maker, find_nvrtc
 from r3bench.replay import Placement, build, read_material
 from r3bench.server import ReplayServer
 from r3bench.stats import Budget, Decision
 from r3bench.toolchain import Compiler
+from r3bench.windows import GPU, Arm, fit, window
 
 LONG_NS = 10_000.0
 SOURCE = Variant(configuration=Configuration())  # recorded, through our pipeline

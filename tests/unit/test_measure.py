@@ -13,10 +13,11 @@ from replay_case import add, contents, programs, unit
 from r3bench.compare import judge
 from r3bench.devices import Kernel, Memory
 from r3bench.errors import DeviceFault
-from r3bench.measure import Arm, ArmFailed, Check, Procedure, Ring, Terms, contest, fit, floor_ns, orders, rank
+from r3bench.measure import Terms, contest, orders, rank
 from r3bench.model import LaunchConfig, Status, Verdict
 from r3bench.stats import Budget, Decision
 from r3bench.testing import FakeDevice, Program, fake_binary
+from r3bench.windows import Arm, ArmFailed, Check, Procedure, Ring, fit, floor_ns
 
 QUICK = Procedure(windows=5, warm_up_ns=0.0)
 TERMS = Terms(gate=0.05, budget=Budget(), procedure=QUICK)

@@ -8,26 +8,12 @@ import pytest
 from replay_case import add, add_wrongly, contents, unit
 
 from r3bench.errors import LaunchError
-from r3bench.measure import (
-    APART,
-    GPU,
-    GPU_RANKING,
-    Arm,
-    Check,
-    Procedure,
-    Ring,
-    Terms,
-    classify,
-    contest,
-    fit,
-    procedure_for,
-    rank,
-    window,
-)
+from r3bench.measure import Terms, contest, rank
 from r3bench.model import Target
 from r3bench.stats import Budget, Decision
 from r3bench.testing import FakeDevice, FakeLaunch, Program, fake_binary
 from r3bench.testing.fake import GAP
+from r3bench.windows import APART, GPU, GPU_RANKING, Arm, Check, Procedure, Ring, classify, fit, procedure_for, window
 
 HOPPER = Target(device="cuda", arch="sm_90")
 
