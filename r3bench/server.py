@@ -25,6 +25,7 @@ from typing import Any, Generic, Literal, Protocol, Self, TypeVar
 from filelock import FileLock, Timeout
 
 from r3bench import remix
+from r3bench.calibration import rate_for
 from r3bench.devices import Device, open_device
 from r3bench.levels import examine
 from r3bench.measure import Terms
@@ -202,13 +203,18 @@ class ReplayServer:
             with self._placed(material, builds[-1]) as placement:
                 first = compete(placement, *arms, terms, lock=self._quiet)
             if not claims(first):
-                return first
+                return self._calibrated(first)
             with self._fresh(material, builds[-1]) as placement:
                 second = compete(placement, *arms, terms, repetition=1, lock=self._quiet)
                 known = control(placement, baseline, self._compiler, terms, self._quiet)
-                return replace(confirmed(first, second), control=known)
+                return self._calibrated(replace(confirmed(first, second), control=known))
 
         return self._request(capture, unit, (baseline, candidate), run)
+
+    def _calibrated(self, found: Comparison) -> Comparison:
+        """With what is known of this machine's false alarms at kernels of such a time."""
+        rate = rate_for(self.device.name, found.baseline_ns) if found.baseline_ns is not None else None
+        return replace(found, conditions=(*found.conditions, ("false_alarms", str(rate)))) if rate else found
 
     def compiled(self, capture: Capture, variant: Variant, target: Target, unit: int = 0) -> Future[Built]:
         """Build a variant for any target, this machine's or not; what was built does not run here."""

@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).parent.parent / "r3bench"
 LAYERS = (
     ("errors", "sealing"),
     ("model",),
-    ("compare", "stats", "syntax", "space", "toolkit"),
+    ("compare", "stats", "syntax", "space", "toolkit", "calibration"),
     ("store", "worktree", "frontend", "lowering", "devices", "overrides"),
     ("remix", "commits", "recorder"),
     ("toolchain",),
