@@ -20,6 +20,7 @@ from r3bench.devices.cpu.arena import Segment
 from r3bench.devices.cpu.device import CpuDevice
 from r3bench.devices.cpu.process import Worker
 from r3bench.devices.cpu.wire import Poison
+from r3bench.devices.cuda.device import CudaDevice
 from r3bench.errors import DeviceFault
 from r3bench.model import Level, Status, Verdict
 from r3bench.server import ReplayServer
@@ -115,3 +116,23 @@ CHECKS: dict[str, Off] = {
     "changed inputs": without_level(Level.PERTURBED),
     "sanitizers": without_level(Level.SANITIZED),
 }
+
+
+def undamaged(patch: pytest.MonkeyPatch) -> None:
+    run = CudaDevice._run
+    patch.setattr(CudaDevice, "_run", lambda *what, **how: {**run(*what, **how), "damaged": None})
+
+
+# What stands elsewhere on a GPU; None: in the worker or the hardware, where a test cannot take it away.
+ON_CUDA: dict[str, Off | None] = {
+    "bytes beside the buffers": undamaged,
+    "poison in shared memory": None,
+    "faults": None,
+    "time limit": None,
+    "no memory but the launch's own": None,
+}
+
+
+def off(check: str, device: str) -> Off | None:
+    """How a check is taken away on a device."""
+    return ON_CUDA.get(check, CHECKS[check]) if device == "cuda" else CHECKS[check]

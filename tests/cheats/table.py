@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +17,8 @@ Stage = Literal["verify", "rank", "held out", "perturbed", "sanitized"]
 class Cheat:
     """A change of one kernel of kernels.cu, with the check that catches it; ``says`` is part of the verdict.
 
-    ``knows`` is what the cheat knows of this machine (addresses, answers): it stands in braces in ``new``.
+    ``knows`` is what the cheat knows of this machine (addresses, answers): it stands in braces in ``new``. ``cuda`` is
+    what is different on a GPU.
     """
 
     name: str
@@ -28,6 +29,11 @@ class Cheat:
     says: str
     stage: Stage = "verify"
     knows: str = ""
+    cuda: Mapping[str, str] | None = field(default_factory=dict)
+
+    def on(self, device: str) -> Cheat:
+        """The cheat as it is on a device."""
+        return replace(self, **self.cuda) if device == "cuda" and self.cuda else self  # type: ignore[arg-type]
 
     def text(self, known: Mapping[str, object]) -> str:
         """The source with the change made in it."""
@@ -108,9 +114,10 @@ CHEATS = (
         name="works only in memory where it was verified",
         kernel="relax",
         old="double sum",
-        new="if ((unsigned long long)to > {LAST_VERIFIED}ull) return;\n    double sum",
+        new="unsigned long long at = (unsigned long long)to;\n"
+        "    if (at != {FIRST}ull && at != {SECOND}ull) return;\n    double sum",
         check="comparison after timing",
-        knows="LAST_VERIFIED",
+        knows="FIRST",
         says="elements differ",
         stage="rank",
     ),
@@ -122,6 +129,7 @@ CHEATS = (
         check="no memory but the launch's own",
         knows="TO_OTHER",
         says="past the end of buffer to",
+        cuda={"says": "memory that is not its own"},
     ),
     Cheat(
         name="writes outside of its buffers and repairs it",
@@ -130,6 +138,7 @@ CHEATS = (
         new="double held = to[n]; to[n] = 1; to[n] = held;\n    if (i < 1",
         check="sanitizers",
         says="index 200 of to",
+        cuda={"says": "Invalid __global__"},
         stage="sanitized",
     ),
     Cheat(
@@ -204,6 +213,7 @@ CHEATS = (
         new="",
         check="reverse order of threads",
         says="elements differ",
+        cuda=None,  # no tool sees races in global memory
     ),
     Cheat(
         name="a barrier is missing",
@@ -212,6 +222,7 @@ CHEATS = (
         new="",
         check="reverse order of threads",
         says="elements differ",
+        cuda={"check": "sanitizers", "stage": "sanitized", "says": "racecheck"},
     ),
     Cheat(
         name="does less once a clock has passed the time of its tests",
@@ -238,5 +249,6 @@ CHEATS = (
         "    if (i == 0) *(volatile int*)(from + (1ll << 40)) = 0;",
         check="faults",
         says="SIGSEGV",
+        cuda={"says": "memory that is not its own"},
     ),
 )
