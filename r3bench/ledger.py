@@ -321,6 +321,10 @@ class Ledger:
         """The last record of a kind with these values of its KEYS."""
         return self._named.get((kind, *key))
 
+    def records(self, kind: str) -> list[Record]:
+        """The last record of a kind for all values of its KEYS, in the order in which they first came."""
+        return [record for (named, *_), record in self._named.items() if named == kind]
+
     def _remember(self, record: Record) -> None:
         self._name(record)
         try:

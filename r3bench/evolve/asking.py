@@ -11,7 +11,7 @@ from r3bench.errors import Exhausted, ModelError
 from r3bench.evolve.budget import Budget
 from r3bench.evolve.prompt import Prompt
 from r3bench.evolve.propose.reply import Proposer, Reply
-from r3bench.ledger import Ledger, Record, Spent, decode, encode
+from r3bench.ledger import Failures, Ledger, Record, Spent, decode, encode
 
 
 @dataclass(slots=True)
@@ -24,19 +24,40 @@ class Asking:
     ledger: Ledger
     budget: Budget
     spent: Spent = field(default_factory=Spent)
+    _failures: dict[tuple[str, str], Failures] = field(default_factory=dict)
 
     async def ask(self, prompt: Prompt) -> Reply:
         """The answer, from the ledger where this very question was answered before. ModelError where none came."""
         record = self.ledger.find("reply", self.kernel, prompt.step, prompt.turn)
-        if record is None or record["prompt"] != prompt.sha256:
+        if record is None or not self._stands(record, prompt):
             record = await self._asked(prompt)
         if "trouble" in record:
             self.spent = replace(self.spent, failed=self.spent.failed + 1)
-            raise _error(record["trouble"])
+            error = _error(record["trouble"])
+            self.failed("no answer", error.reason, str(error))
+            raise error
         reply = decode(Reply, record)
         self.budget.answered(reply.tokens + reply.answer_tokens, reply.cost)
         self.spent = _added(self.spent, reply)
         return reply
+
+    def failed(self, who: str, why: str, detail: str) -> None:
+        """Count an answer of no use, or one that never came, under who gave it and why."""
+        known = self._failures.get((who, why), Failures(source=who, status=why, count=0, detail=detail))
+        self._failures[who, why] = replace(known, count=known.count + 1)
+
+    @property
+    def failures(self) -> tuple[Failures, ...]:
+        """What was counted, most frequent first."""
+        return tuple(sorted(self._failures.values(), key=lambda failures: -failures.count))
+
+    def _stands(self, record: Record, prompt: Prompt) -> bool:
+        """Whether what is on record answers this very question. That nobody answered stands only where later questions
+        were answered: a search that ended there asks again when it is resumed."""
+        if "trouble" not in record or record["prompt"] != prompt.sha256:
+            return bool(record["prompt"] == prompt.sha256)
+        later = (r for r in self.ledger.records("reply") if r["kernel"] == self.kernel and r["step"] > prompt.step)
+        return any("trouble" not in r for r in later)
 
     async def _asked(self, prompt: Prompt) -> Record:
         """Ask, and keep what came of it. The static text of the prompts is kept once."""

@@ -88,6 +88,7 @@ class Steps:
                 self._unanswered(child, error)
             return ""
         except BadReply as bad:
+            self.asking.failed(child.origin, bad.reason, str(bad))
             child.comes_to("refused", f"{bad.reason}: {bad}")
         else:
             await self._try(child, child.source)

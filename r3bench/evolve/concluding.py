@@ -145,7 +145,7 @@ class Conclusion:
             configuration=_settings_of(winner.variant) if winner is not None else None,
             arms=arms,
             sources=tuple(s.result() for s in found.sources.values()),
-            failures=self.evaluator.failures,
+            failures=(*self.evaluator.failures, *found.asking.failures),
             promotions=tuple(self.verdicts.promotions),
             conditions=start.conditions if start is not None else (),
             settings=described(winner.variant, self.capture.units[0].launch.block) if winner is not None else (),

@@ -16,6 +16,7 @@ OPTIONS = (
     ("fail_on", "slower,wrong", "LIST", "guard: the answers that fail an item"),
     ("search", "full", "MODE", "how --r3-evolve searches: full, rules, llm, best-of-n or bo"),
     ("proposer", "rules", "WHO", "who proposes sources: rules, openai:URL, litellm:MODEL, recorded:FILE, files:DIR"),
+    ("patience", "300", "S", "seconds to wait for one answer, tries and pauses included"),
     ("iterations", "200", "N", "sources proposed for each kernel, at most"),
     ("trials", "", "N", "configurations tried of each source (default: 30; 200 for bo, 1 for llm)"),
     ("race", "on", "on|off", "off: every source gets all its trials, not only those that stand well"),
@@ -39,6 +40,7 @@ OPTIONS = (
 NUMBERS: dict[str, tuple[type[int] | type[float], float, float]] = {
     "gate": (float, 0.1, 1000),
     "gate_ns": (float, 0, 1e12),
+    "patience": (float, 0, 10_000_000),
     "iterations": (int, 0, 1_000_000),
     "trials": (int, 1, 100_000),
     "islands": (int, 1, 1000),

@@ -76,7 +76,7 @@ class Running:
         item = self.items[0]
         chosen = settings(item, len(self._ledgers))
         config, who = item.config, "rules" if chosen.search == "rules" else str(option(item.config, "proposer"))
-        proposer = open_proposers(who, seed=chosen.seed)
+        proposer = open_proposers(who, seed=chosen.seed, patience_s=number(config, "patience"))
         try:
             self._search = Search(
                 [kernel(item, ledger) for item, ledger in self._ledgers.items()],

@@ -23,7 +23,7 @@ class RecordedProposer:
         if record is None:
             raise self._missing(prompt)
         if (trouble := record.get("trouble")) is not None:
-            raise ModelError(trouble["reason"], trouble["text"])
+            raise ModelError(trouble["reason"], trouble["text"], fatal=trouble.get("fatal", False))
         return decode(Reply, record)
 
     def close(self) -> None:
