@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
-from r3bench.errors import GuardError
+from r3bench.errors import TreeError
 from r3bench.worktree import Folder, Tree
 
 _TIMEOUT_S = 60.0
@@ -22,19 +22,19 @@ _LINK, _MOST_LINKS = "120000", 8
 class Commit:
     """A commit of the repository that holds ``top``; paths are relative to ``top``, as in the working tree.
 
-    ``name`` is anything that git takes for a commit. GuardError in one sentence where git knows no such commit, where
+    ``name`` is anything that git takes for a commit. TreeError in one sentence where git knows no such commit, where
     the clone is shallow, or where there is no git or no repository.
     """
 
     def __init__(self, top: Path, name: str) -> None:
         self.top, self.name = top, name
         if name.startswith("-"):
-            raise GuardError(f"{name!r} is no name of a commit")
-        if _git(top, "rev-parse", "--git-dir").returncode:
-            raise GuardError(f"{top} is in no git repository that git can read: give a folder to compare with")
-        found = _git(top, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+            raise TreeError(f"{name!r} is no name of a commit")
+        if git(top, "rev-parse", "--git-dir").returncode:
+            raise TreeError(f"{top} is in no git repository that git can read: give a folder to compare with")
+        found = git(top, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
         if found.returncode:
-            raise GuardError(_unknown(top, name))
+            raise TreeError(_unknown(top, name))
         self.sha = found.stdout.decode().strip()
 
     def read(self, path: str) -> bytes | None:
@@ -69,7 +69,7 @@ def sha_of(top: Path, name: str = "HEAD") -> str | None:
     """The SHA of a commit, that which is checked out at ``top`` for one; None where there is none, or no git."""
     try:
         return Commit(top, name).sha
-    except GuardError:
+    except TreeError:
         return None
 
 
@@ -92,7 +92,7 @@ def prefix(here: Path) -> str:
 def repository(here: Path, folder: Path) -> dict[str, str]:
     """The environment in which git takes ``folder`` for a checkout of the repository that ``here`` is in; empty where
     ``here`` is in none."""
-    found = _git(here, "rev-parse", "--absolute-git-dir")
+    found = git(here, "rev-parse", "--absolute-git-dir")
     if found.returncode:
         return {}
     return {"GIT_DIR": found.stdout.decode().strip(), "GIT_WORK_TREE": str(folder)}
@@ -105,9 +105,10 @@ def _store(path: str) -> str:
     return path.removesuffix("/zarr.json") if path.endswith(".zarr/zarr.json") else ""
 
 
-def _git(
+def git(
     top: Path, *arguments: str, environment: Mapping[str, str] = MappingProxyType({})
 ) -> subprocess.CompletedProcess[bytes]:
+    """Run git in a folder; TreeError where there is none, or where it does not end."""
     try:
         return subprocess.run(
             ["git", "-C", str(top), *arguments],
@@ -117,21 +118,21 @@ def _git(
             env={**os.environ, **environment},
         )
     except FileNotFoundError:
-        raise GuardError("git is not on PATH: install it, or give a folder to compare with") from None
+        raise TreeError("git is not on PATH: install it, or give a folder to compare with") from None
     except subprocess.TimeoutExpired:
-        raise GuardError(f"git {arguments[0]} did not end within {_TIMEOUT_S:g} s in {top}") from None
+        raise TreeError(f"git {arguments[0]} did not end within {_TIMEOUT_S:g} s in {top}") from None
 
 
 def _checked(top: Path, *arguments: str, environment: Mapping[str, str] = MappingProxyType({})) -> bytes:
-    done = _git(top, *arguments, environment=environment)
+    done = git(top, *arguments, environment=environment)
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
-        raise GuardError(f"git {arguments[0]} failed in {top}: {said[0]}")
+        raise TreeError(f"git {arguments[0]} failed in {top}: {said[0]}")
     return done.stdout
 
 
 def _unknown(top: Path, name: str) -> str:
-    if _git(top, "rev-parse", "--is-shallow-repository").stdout.strip() == b"true":
+    if git(top, "rev-parse", "--is-shallow-repository").stdout.strip() == b"true":
         return (
             f"git knows no commit {name!r} in {top}, which is a shallow clone: fetch it with "
             f"'git fetch --depth=1 origin {name}' (actions/checkout: fetch-depth: 0)"

@@ -13,8 +13,8 @@
     ├── CaptureError          a capture is missing, damaged or of a newer format
     ├── DeviceUnavailable     the device asked for cannot be used here
     ├── RecordError           a launch could not be recorded
-    ├── GuardError            the base of a guard cannot be read: no such commit, no git
     ├── LedgerError           the journal of a search is in use, damaged or of a newer format
+    ├── TreeError             a commit, a folder or a patch cannot be read or used: no such commit, no git
     └── ModelError            a proposer (language model) could not be used; ``reason`` says why by name
         └── Exhausted         it has nothing more to say for this parent
 
@@ -107,8 +107,8 @@ class RecordError(R3Error):
     """A launch could not be recorded."""
 
 
-class GuardError(R3Error):
-    """What a guard compares with cannot be read: no such commit or folder, no git."""
+class TreeError(R3Error):
+    """A commit, a folder or a patch cannot be read or used."""
 
 
 class LedgerError(R3Error):

@@ -91,7 +91,7 @@ class SourceResult:
 class Arm:
     """What stood against the baseline: a name, and the comparison."""
 
-    name: Literal["patch", "patch and configuration", "configuration", "toolchain"]
+    name: Literal["patch", "patch and configuration", "configuration", "toolchain", "own compiler"]
     comparison: Comparison
 
 
@@ -148,10 +148,11 @@ class KernelResult:
     ``status``: ``improved`` (something was promoted), ``not improved``, ``failed`` (the baseline itself does not
     replay; ``detail`` says why) or ``interrupted`` (``detail`` says where). ``source`` is the path of the main file
     relative to the repository, ``before`` and ``after`` its text; ``after`` is None where no source change was
-    promoted. ``configuration`` is the promoted configuration and launch as JSON, None where the default stayed, and
-    ``settings`` says in words how it differs from the default. ``evaluations`` counts all replays: trials, those timed
-    again, and checks on further launches. ``also_changes`` names the other kernels of the file that the source change
-    reaches, ``also_checked`` those of them whose recorded launches all matched. ``rules`` explains the rules' names.
+    promoted; ``relies_on`` says what it relies on where it may be wrong for other launches. ``configuration`` is
+    the promoted configuration and launch as JSON, None where the default stayed, and ``settings`` says in words how
+    it differs from the default. ``evaluations`` counts all replays: trials, those timed again, and checks on
+    further launches. ``also_changes`` names the other kernels of the file that the source change reaches,
+    ``also_checked`` those of them whose recorded launches all matched. ``rules`` explains the rules' names.
 
     ``search`` is the mode, ``steps`` counts the texts proposed, and ``stopped`` says which budget or proposer ended the
     search before all were. ``split`` takes the winner's gain apart, ``stages`` gives the seconds of all evaluations
@@ -175,6 +176,7 @@ class KernelResult:
     after: str | None = None
     rule: str | None = None
     description: str = ""
+    relies_on: tuple[str, ...] = ()
     configuration: str | None = None
     arms: tuple[Arm, ...] = ()
     sources: tuple[SourceResult, ...] = ()

@@ -263,11 +263,13 @@ class Variant:
 
     ``files`` replaces whole texts of source files by relative path; ``configuration`` None and ``files`` None together
     mean the recorded image where the device can load it, otherwise the recorded source through the default pipeline.
+    ``image`` is machine code (a cubin) that another compiler made of ``files``: it is loaded, and nothing is built.
     """
 
     files: tuple[tuple[str, str], ...] | None = None
     configuration: Configuration | None = None
     launch: LaunchRule | None = None
+    image: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -329,6 +329,14 @@ def image_loads(capture: Capture, target: Target) -> bool:
     return capture.image_format in ("ptx", "fatbin") or dict(capture.recorded_on).get("arch") == target.arch
 
 
+def _image(material: Material, variant: Variant, target: Target) -> Built | None:
+    """Machine code that is there already: a variant's own, or for the recorded kernel the application's."""
+    if variant.image is not None:
+        binary = Binary(target=target, symbol=material.capture.symbol, image=variant.image, format="cubin")
+        return Built(binary=binary, module=f"image {binary.sha256}")
+    return None if variant.files or variant.configuration else recorded_image(material, target)
+
+
 def build(
     material: Material,
     variant: Variant,
@@ -344,10 +352,10 @@ def build(
     asks for the build that checks every access, which only the CPU device runs, ``padded`` for another binary of equal
     work.
     """
-    recorded = None if variant.files or variant.configuration else recorded_image(material, target)
-    if recorded is not None:
+    made = _image(material, variant, target)
+    if made is not None:
         ready: Future[Built] = Future()
-        ready.set_result(recorded)
+        ready.set_result(made)
         return ready
     try:
         request = remix.build_request(material.capture, material.texts, material.unit, variant, target)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from r3bench.errors import GuardError
+from r3bench.errors import TreeError
 
 _MOST = 10
 
@@ -37,14 +37,14 @@ def annotate(arguments: argparse.Namespace) -> int:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A guard's document; GuardError where a file is none."""
+    """A guard's document; TreeError where a file is none."""
     try:
         document: dict[str, Any] = json.loads(path.read_bytes())
         kind = document["kind"], document["guard"]["verdict"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise GuardError(f"{path} is no report of a guard ({type(error).__name__}): run r3bench guard") from error
+        raise TreeError(f"{path} is no report of a guard ({type(error).__name__}): run r3bench guard") from error
     if kind[0] != "guard":
-        raise GuardError(f"{path} is the report of a {kind[0]}, not of a guard: name that of r3bench guard")
+        raise TreeError(f"{path} is the report of a {kind[0]}, not of a guard: name that of r3bench guard")
     return document
 
 

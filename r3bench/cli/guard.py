@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from r3bench.commits import Commit, checked_out, open_tree, prefix, repository
-from r3bench.errors import GuardError
+from r3bench.errors import TreeError
 from r3bench.worktree import Folder, Tree
 
 _HELP = """\
@@ -47,7 +47,7 @@ def guard(arguments: argparse.Namespace) -> int:
     try:
         base = open_tree(arguments.base, here)
         head = open_tree(arguments.head, here) if arguments.head is not None else Folder(here)
-    except GuardError as error:
+    except TreeError as error:
         print(f"r3bench: {error}", file=sys.stderr)
         return _USAGE
     named = str(base.top) if isinstance(base, Folder) else base.name

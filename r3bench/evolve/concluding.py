@@ -14,8 +14,9 @@ from r3bench.evolve.described import described
 from r3bench.evolve.evaluate import nanoseconds
 from r3bench.evolve.exploring import Exploration
 from r3bench.evolve.neighbours import changed_kernels
+from r3bench.evolve.own import own_compiler
 from r3bench.evolve.promote import Court, Finalist, Verdicts, claims, promote
-from r3bench.evolve.rules import SENTENCES
+from r3bench.evolve.rules import SENTENCES, relied_on
 from r3bench.evolve.sources import RECORDED, Source
 from r3bench.evolve.split import split
 from r3bench.evolve.start import Start
@@ -71,7 +72,7 @@ class Conclusion:
             evaluator=self.evaluator,
             baseline=start.baseline,
             gate=self.settings.gate,
-            kernels=self.settings.kernels * (claims(self.settings.contests) + image),
+            kernels=self.settings.kernels * (claims(self.settings.contests) + 2 * image),
             contests=self.settings.contests,
             neighbours=self.found.kernel.neighbours,
             original=self._original(start),
@@ -82,8 +83,17 @@ class Conclusion:
             ours = Variant(files=recorded.files, configuration=Configuration())
             toolchain = self.evaluator.compare(start.baseline, ours, court.gate, court.kernels)
             self.arms.append(Arm(name="toolchain", comparison=toolchain))
+            self._try_own_compiler(court)
         if self.verdicts.winner is not None:
             self.split = split(self.evaluator, start, recorded.files, self.verdicts.winner.variant)
+
+    def _try_own_compiler(self, court: Court) -> None:
+        """The promoted source as the application's own compiler builds it: what its users will have."""
+        edited = self._edited()
+        built = own_compiler(self.capture, edited.files, self.evaluator.target) if edited is not None else None
+        if built is not None:
+            comparison = self.evaluator.compare(court.baseline, built, court.gate, court.kernels)
+            self.arms.append(Arm(name="own compiler", comparison=comparison))
 
     def _finalists(self, start: Start) -> Iterator[Finalist]:
         """The best of the sources, the text as it is among them, timed again beside the baseline; fastest first.
@@ -142,6 +152,7 @@ class Conclusion:
             after=after,
             rule=edited.rule if edited is not None else None,
             description=edited.description if edited is not None else "",
+            relies_on=relied_on(edited.rule) if edited is not None else (),
             configuration=_settings_of(winner.variant) if winner is not None else None,
             arms=arms,
             sources=tuple(s.result() for s in found.sources.values()),

@@ -248,3 +248,23 @@ CHAINS: tuple[tuple[str, ...], ...] = (
     ("restrict", *_ARITHMETIC, *_MEMORY, "coarsen2"),
     ("restrict", *_ARITHMETIC, *_MEMORY, "expose"),
 )
+
+
+# -- what a text is valid for -----------------------------------------------------------------------------------------
+
+CONDITIONS: Mapping[str, str] = {
+    "restrict": "its pointer arguments must not overlap in any launch; they did not in those recorded",
+}
+
+
+def relied_on(rule: str) -> tuple[str, ...]:
+    """What a changed text relies on, where it may be wrong for other launches than those recorded.
+
+    A rule that relies on what was recorded has its condition here; what no rule made is known to be right on the
+    recorded launches alone.
+    """
+    names = rule.split("+")
+    found = [CONDITIONS[name] for name in names if name in CONDITIONS]
+    if not all(name in SENTENCES for name in names):
+        found.append("checked on the recorded launches only")
+    return tuple(found)

@@ -71,7 +71,7 @@ class Side:
 
 
 def judge(capture: Capture, gate: Gate, terms: Terms) -> Guarded:
-    """The ruling on one kernel. CaptureError, GuardError and DeviceUnavailable are raised."""
+    """The ruling on one kernel. CaptureError, TreeError and DeviceUnavailable are raised."""
     base, head = (side_of(capture, tree) for tree in (terms.base, terms.head))
     ruling, detail, comparison = _ruled(capture, base, head, gate, terms)
     both = comparison is not None or ruling is Ruling.INVALID

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from r3bench.errors import GuardError
+from r3bench.errors import TreeError
 from r3bench.plugin.checks import GUARDED, Finding, count, keep_time, server_of
 from r3bench.plugin.options import DEFAULT_GATES, gate, number, option
 
@@ -43,7 +43,7 @@ def check_guard(config: pytest.Config) -> None:
             raise pytest.UsageError(f"--r3-fail-on takes {', '.join(known)}, not {name!r}")
     try:
         config.stash[BASE] = open_tree(str(option(config, "guard")), config.rootpath)
-    except GuardError as error:
+    except TreeError as error:
         raise pytest.UsageError(f"--r3-guard: {error}") from None
 
 

@@ -16,6 +16,7 @@ from typing import Literal
 from r3bench.errors import RecordError
 
 Maker = Literal["nvcc", "nvrtc"]
+MAKERS: tuple[Maker, ...] = ("nvcc", "nvrtc")
 
 _TIMEOUT_S = 300.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from r3bench.ledger import KernelResult
 from r3bench.report.words import device_line, duration, file_name, no_control, one_line, words
 from r3bench.stats import Decision
+from r3bench.syntax import find_kernel, kernels
 
 
 def diff(result: KernelResult) -> str | None:
@@ -18,9 +20,26 @@ def diff(result: KernelResult) -> str | None:
         return None
     old, new = _quoted("a/" + result.source), _quoted("b/" + result.source)
     tab = "\t" if " " in result.source else ""
-    body = list(difflib.unified_diff(_lines(result.before), _lines(result.after), n=3))[2:]
+    body = list(difflib.unified_diff(_lines(result.before), _lines(_patched(result)), n=3))[2:]
     head = f"diff --git {old} {new}\n--- {old}{tab}\n+++ {new}{tab}\n"
     return head + "".join(_ended(line) for line in body)
+
+
+def _patched(result: KernelResult) -> str:
+    """The changed text, with a comment above the kernel where it relies on what may not hold in other launches.
+
+    A comment changes no code: the text that was verified is the same without it.
+    """
+    text, symbol = result.after or "", result.kernel.partition("/")[2]
+    names = [name for name in kernels(text) if symbol == name or f"{len(name)}{name}" in symbol]
+    if not result.relies_on or not names:
+        return text
+    lines = _lines(text)
+    at = find_kernel(text, max(names, key=len)).span[0] - 1
+    if at and lines[at - 1].rstrip().endswith("\\"):  # inside a macro
+        return text
+    said = no_control("; ".join(result.relies_on)).rstrip("\\")
+    return "".join((*lines[:at], f"// r3bench: {said}.\n", *lines[at:]))
 
 
 def _lines(text: str) -> list[str]:
@@ -45,7 +64,7 @@ _CONTEXT = 3  # unchanged lines around a change in a patch: git applies it only 
 
 def _changes(result: KernelResult) -> list[tuple[int, int]]:
     """The ranges of lines of the original text that a patch replaces; an empty range is an insertion."""
-    matcher = difflib.SequenceMatcher(None, _lines(result.before), _lines(result.after or ""))
+    matcher = difflib.SequenceMatcher(None, _lines(result.before), _lines(_patched(result)))
     return [(start, end) for tag, start, end, _, _ in matcher.get_opcodes() if tag != "equal"]
 
 
@@ -98,9 +117,9 @@ def patch(result: KernelResult, application: str, others: Iterable[KernelResult]
         return None
     title = one_line(f"{result.kernel}: {result.description}")
     lines = [*textwrap.wrap(title, 100, subsequent_indent="  ", break_on_hyphens=False), ""]
-    lines += [f"{arm.name}: {words(arm.comparison)}" for arm in result.arms]
+    lines += [*_numbers(result), "", _launch_change(result)]
+    lines += [f"Valid where: {'; '.join(result.relies_on)}."] if result.relies_on else []
     lines += [
-        "",
         f"Baseline: {result.baseline}, {duration(result.baseline_ns)} a launch.",
         device_line(result.device, result.target),
     ]
@@ -110,7 +129,46 @@ def patch(result: KernelResult, application: str, others: Iterable[KernelResult]
     if result.configuration is not None:
         lines.append(f"The configuration that belongs to it is in {file_name(result)}.json.")
     lines += [f"Apply with: git apply reports/{application}/{file_name(result)}.patch", ""]
+    lines += [f"R3bench-Kernel: {result.kernel}", f"R3bench-Capture: {result.capture}", ""]
     return "\n".join(no_control(line) for line in lines) + "\n" + change
+
+
+_ARMS = (
+    ("patch", "our compiler, default configuration"),
+    ("patch and configuration", "our compiler, with the configuration found"),
+    ("own compiler", "your own compiler, on the patched source"),
+)
+
+
+def _numbers(result: KernelResult) -> Iterator[str]:
+    """What the change gains under each compiler, or why that is not known."""
+    for arm, name in _ARMS:
+        found = result.arm(arm)
+        yield f"{name}: {words(found) if found is not None else _not_measured(result, arm)}"
+    toolchain = result.arm("toolchain")
+    if toolchain is not None:
+        yield f"toolchain (our compiler on the unchanged source): {words(toolchain)}"
+
+
+def _not_measured(result: KernelResult, arm: str) -> str:
+    if arm == "patch and configuration":
+        return "no configuration surely adds to the patch"
+    if arm == "patch":
+        return "not measured"
+    if result.device == "cpu":
+        return "not measured: the times here are those of a CPU"
+    if result.baseline != "recorded image":
+        return "not measured: the capture holds no image that your compiler made"
+    return "not measured: neither nvcc nor NVRTC was here to build it"
+
+
+def _launch_change(result: KernelResult) -> str:
+    """The block that belongs to the configuration; the patch itself changes no launch."""
+    launch = json.loads(result.configuration).get("launch") if result.configuration else None
+    if not launch:
+        return "Launch change: none."
+    block = "x".join(str(n) for n in launch["block"])
+    return f"Launch change, not in this patch: block {block}, the grid so that as many threads run."
 
 
 def also(result: KernelResult) -> Iterator[str]:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from r3bench.errors import CaptureError, DeviceUnavailable, Unsupported
+from r3bench.errors import CaptureError, DeviceUnavailable, RecordError, Unsupported
 from r3bench.evolve import Limits, Settings, evolve
 from r3bench.evolve.program import Program
 from r3bench.evolve.propose import Proposer, open_proposers
 from r3bench.ledger import KernelResult, Ledger, decode, read
-from r3bench.model import Capture, Configuration, Level, Outcome, Status, Variant
+from r3bench.model import Capture, Configuration, Level, Outcome, Status, Target, Variant
 from r3bench.stats import Comparison, Decision
 from tests.search.fake_server import TEXT, Behaviour, FakeServer, Model, capture, tree
 
@@ -72,6 +72,7 @@ def test_a_faster_source_is_promoted_with_its_patch(tmp_path: Path) -> None:
     assert "out_sum" in result.after
     assert result.before == TEXT
     assert result.source == "kernels/demo/kernels.cu"
+    assert result.arm("own compiler") is None
     patch = result.arm("patch")
     assert patch is not None
     assert patch.decision is Decision.FASTER
@@ -176,6 +177,30 @@ def test_a_patch_and_its_configuration_are_told_apart(tmp_path: Path) -> None:
     assert (Variant(), Variant(files=(("kernels.cu", result.after or ""),), configuration=Configuration())) in (
         server.compared
     )
+
+
+def test_a_patch_is_measured_under_the_applications_own_compiler_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nvcc(maker: str, texts: dict[str, str], main: str, flags: tuple[str, ...], arch: str) -> bytes:
+        if maker == "nvcc":
+            raise RecordError("nvcc is not here")
+        return f"{arch} {main} {texts[main]}".encode()
+
+    def model(variant: Variant, unit: int) -> Behaviour:
+        return Behaviour(ns=800.0) if variant.image else by_text(inverse_width=1.5)(variant, unit)
+
+    monkeypatch.setattr("r3bench.evolve.own.cubin", nvcc)
+    held = replace(capture(), image_format="cubin", recorded_on=(("arch", "sm_90"),))
+    server = FakeServer(model, target=Target(device="cuda", arch="sm_90"))
+    (result,) = search(tmp_path, server, captures=[held])
+    assert result.baseline == "recorded image"
+    assert result.after is not None
+    own = result.arm("own compiler")
+    assert own is not None
+    assert own.speedup == pytest.approx(1.25)
+    image = f"sm_90 kernels.cu {result.after}".encode()
+    assert (Variant(), Variant(files=(("kernels.cu", result.after),), image=image)) in server.compared
 
 
 def test_a_patch_that_is_slower_under_the_default_compiler_is_not_promoted(tmp_path: Path) -> None:

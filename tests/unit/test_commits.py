@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from r3bench.commits import Commit, open_tree, sha_of
-from r3bench.errors import GuardError
+from r3bench.errors import TreeError
 from r3bench.worktree import Folder, Tree, collect
 
 FILES = {
@@ -86,12 +86,12 @@ def test_a_folder_is_taken_where_there_is_one(top: Path, monkeypatch: pytest.Mon
 
 
 def test_what_is_no_commit_is_one_sentence(top: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    with pytest.raises(GuardError, match="git knows no commit of this name"):
+    with pytest.raises(TreeError, match="git knows no commit of this name"):
         open_tree("nowhere", top)
-    with pytest.raises(GuardError, match="no name of a commit"):
+    with pytest.raises(TreeError, match="no name of a commit"):
         Commit(top, "--upload-pack=x")
     elsewhere = tmp_path_factory.mktemp("elsewhere")
-    with pytest.raises(GuardError, match="in no git repository"):
+    with pytest.raises(TreeError, match="in no git repository"):
         Commit(elsewhere, "main")
     assert sha_of(elsewhere) is None
 
@@ -100,13 +100,13 @@ def test_a_shallow_clone_says_how_to_fetch(top: Path, tmp_path_factory: pytest.T
     git(top, "commit", "-qm", "two", "--allow-empty")
     clone = tmp_path_factory.mktemp("clones") / "clone"
     git(top, "clone", "-q", "--depth=1", f"file://{top}", str(clone))
-    with pytest.raises(GuardError, match=r"shallow clone: fetch it with 'git fetch --depth=1 origin HEAD~1'"):
+    with pytest.raises(TreeError, match=r"shallow clone: fetch it with 'git fetch --depth=1 origin HEAD~1'"):
         Commit(clone, "HEAD~1")
 
 
 def test_without_git_a_folder_is_asked_for(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(GuardError, match="git is not on PATH"):
+    with pytest.raises(TreeError, match="git is not on PATH"):
         Commit(top, "main")
 
 
@@ -117,5 +117,5 @@ def test_an_object_that_is_missing_is_one_sentence(top: Path) -> None:
         ["git", "-C", str(top), "rev-parse", "main:outside.h"], capture_output=True, text=True, check=True
     ).stdout.strip()
     (top / ".git/objects" / blob[:2] / blob[2:]).unlink()
-    with pytest.raises(GuardError, match="git cat-file failed"):
+    with pytest.raises(TreeError, match="git cat-file failed"):
         found.read("outside.h")

@@ -46,6 +46,13 @@ def test_the_default_pipeline_is_another_variant(with_image: Capture) -> None:
         assert built.binary.image != b"\x7fELF code"
 
 
+def test_machine_code_of_another_compiler_is_loaded_as_it_is(with_image: Capture) -> None:
+    compiler = FakeCompiler()
+    variant = Variant(files=(("kernels.cu", "add"),), image=b"another")
+    built = build(read_material(with_image, 0), variant, HOPPER, compiler).result()
+    assert (built.binary.image, built.binary.format, compiler.requests) == (b"another", "cubin", [])
+
+
 @pytest.mark.parametrize(
     ("form", "target", "loads"),
     [

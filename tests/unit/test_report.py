@@ -107,8 +107,9 @@ def test_the_patch_carries_its_evidence_and_nothing_breaks_out_of_it() -> None:
     patch = report.patch(wicked, "demo") or ""
     head = patch[: patch.index("\ndiff --git a/kernels/demo/k.cu")]
     assert not any(line.startswith(("diff", "---", "+++", "@@")) for line in head.splitlines())
-    assert "patch: faster, 1.25x (1.24 to 1.26)" in head
-    assert "patch and configuration: faster, 1.75x (1.73 to 1.77)" in head
+    assert "our compiler, default configuration: faster, 1.25x (1.24 to 1.26)" in head
+    assert "our compiler, with the configuration found: faster, 1.75x (1.73 to 1.77)" in head
+    assert "your own compiler, on the patched source: not measured: the times here are those of a CPU" in head
     assert "recorded source, default pipeline, 12.3 us a launch" in head
     assert "CPU times" in head
     assert "nothing about a GPU" in head

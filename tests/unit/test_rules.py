@@ -9,7 +9,7 @@ import pytest
 from r3bench import frontend, syntax
 from r3bench.errors import BuildError
 from r3bench.evolve import rules
-from r3bench.evolve.rules import RULES, Subject, proposals
+from r3bench.evolve.rules import RULES, Subject, proposals, relied_on
 
 HERE = Path(__file__).resolve().parent
 SIGNATURE = "float* a, float* b, int* c, float x, double y, int n"
@@ -369,3 +369,10 @@ def test_every_kernel_of_the_thirteen_compiles_under_every_proposal() -> None:
     for name in syntax.kernels(text):
         for proposal in proposals(Subject(text=text, kernel=name, disjoint=True))[-1:]:
             assert frontend.kernels(frontend.compile_ir({"k.cu": proposal.text}, "k.cu")) == names, name
+
+
+def test_what_a_text_relies_on_is_said() -> None:
+    assert relied_on("hoist+cache") == ()
+    (said,) = relied_on("restrict+hoist")
+    assert "must not overlap" in said
+    assert relied_on("restrict+p7")[1:] == ("checked on the recorded launches only",)

@@ -1,0 +1,101 @@
+"""Patches go into a tree by the command, which says what comes next."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_report import IMPROVED
+
+from r3bench import report
+from r3bench.cli import main
+
+BEFORE = 'int other;\n\nextern "C" __global__ void k(double* x) {\n    x[0] = 2 * x[0];\n}\n'
+AFTER = BEFORE.replace("2 * x[0]", "x[0] + x[0]")
+CAPTURE = Path(__file__).parents[2] / "captures/miniweather/halo_x.zarr"
+
+
+def git(*arguments: str) -> str:
+    identity = ("-c", "user.email=a@b.c", "-c", "user.name=a")
+    return subprocess.run(["git", *identity, *arguments], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one kernel, its capture, and the report of a search beside it."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"):
+        monkeypatch.setenv(name, "a@b.c")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/k.cu").write_text(BEFORE)
+    shutil.copytree(CAPTURE, tmp_path / "captures/demo/k.zarr")
+    git("init", "-q", "-b", "main")
+    git("add", "-A")
+    git("commit", "-qm", "base")
+    result = replace(
+        IMPROVED, kernel="demo/k", source="src/k.cu", before=BEFORE, after=AFTER, capture="captures/demo/k.zarr",
+        relies_on=("n is even",),
+    )  # fmt: skip
+    report.write_application("demo", [result], tmp_path / "reports")
+    return tmp_path
+
+
+def test_a_patch_is_applied_and_the_next_steps_are_told(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["apply", "reports/demo/k.patch", "--check"]) == 0
+    assert (tree / "src/k.cu").read_text() == BEFORE
+    (tree / "Makefile").write_text("")
+    assert main(["apply", "reports/demo/k.patch"]) == 0
+    assert (tree / "src/k.cu").read_text() == AFTER.replace("extern", "// r3bench: n is even.\nextern")
+    assert capsys.readouterr().out.splitlines() == [
+        "reports/demo/k.patch applies",
+        "changed: src/k.cu",
+        "rebuild: make",
+        "record again: python -m kernels.miniweather.record",
+        "compare: r3bench guard HEAD --captures captures/demo/k.zarr",
+    ]
+
+
+def test_a_compilation_database_says_how_to_rebuild(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = {"directory": str(tree), "file": "src/k.cu", "arguments": ["nvcc", "-c", "src/k.cu"]}
+    (tree / "compile_commands.json").write_text(json.dumps([entry]))
+    assert main(["apply", "reports/demo/k.patch"]) == 0
+    assert "rebuild: nvcc -c src/k.cu, and link the application again" in capsys.readouterr().out
+    git("checkout", "-q", "--", "src")
+    (tree / "compile_commands.json").write_text("{")
+    assert main(["apply", "reports/demo/k.patch"]) == 3
+
+
+def test_a_tree_that_moved_on_is_left_alone(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree / "src/k.cu").write_text(BEFORE.replace("2 *", "3 *"))
+    assert main(["apply", "reports/demo/k.patch"]) == 1
+    assert "does not apply: error: patch failed: src/k.cu:" in capsys.readouterr().err
+    assert (tree / "src/k.cu").read_text() == BEFORE.replace("2 *", "3 *")
+
+
+def test_what_no_search_wrote_is_refused(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree / "any.patch").write_text("diff --git a/x b/x\n")
+    assert main(["apply", "any.patch"]) == 3
+    assert main(["apply", "none.patch"]) == 3
+    assert "a search wrote" in capsys.readouterr().err
+
+
+def test_a_pull_request_is_a_branch_a_commit_and_a_text(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree / "other").write_text("not to be committed")
+    git("add", "other")
+    assert main(["apply", "reports/demo/k.patch", "--pull-request"]) == 0
+    assert (tree / "reports/demo/k.branch").read_text() == "r3bench/k\n"
+    assert git("branch", "--show-current") == "r3bench/k\n"
+    assert git("show", "--name-only", "--format=%P").split() == [git("rev-parse", "main").strip(), "src/k.cu"]
+    message = git("show", "-s", "--format=%B")
+    assert message.startswith("demo/k: ")
+    assert "our compiler, default configuration: faster, 1.25x" in message
+    assert "Valid where: n is even." in message
+    assert "R3bench-Capture: captures/demo/k.zarr" in message
+    body = (tree / "reports/demo/k.body.md").read_text()
+    assert "your own compiler, on the patched source: not measured" in body
+    assert "- compare: r3bench guard HEAD --captures captures/demo/k.zarr" in body
+    assert "git push -u origin r3bench/k" in capsys.readouterr().out
