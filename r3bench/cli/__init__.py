@@ -23,14 +23,19 @@ def _version() -> str:
         return "of a source tree"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; an error that stops it is one sentence on standard error, and status 3."""
+def parser() -> argparse.ArgumentParser:
+    """What the command line understands."""
     parser = argparse.ArgumentParser(prog="r3bench", description="Record, remix and replay GPU kernels.")
     parser.add_argument("--version", action="version", version=f"r3bench {_version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
         command.add(commands)
-    given = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; an error that stops it is one sentence on standard error, and status 3."""
+    given = parser().parse_args(arguments)
     try:
         return int(given.run(given))
     except R3Error as error:

@@ -1,0 +1,124 @@
+"""README and docs: every command in them runs, every option is described, every link leads somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from r3bench import cli
+from tests.unit.options_page import page
+
+TOP = Path(__file__).parent.parent.parent
+PAGES = [TOP / "README.md", *sorted((TOP / "docs").glob("*.md"))]
+KERNELS = ("update", "halo_x")  # of miniweather, in the copy where commands run: two are enough, and quick
+SECONDS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block: its marker, such as ``bash`` or ``bash gpu``, and its text; ``note`` is the comment before it."""
+
+    marker: str
+    text: str
+    note: str
+
+
+def blocks(path: Path) -> Iterator[Block]:
+    fence = re.compile(
+        r"(?:^<!-- (?P<note>[^>]*) -->\n)?^```(?P<marker>[^\n]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
+    )
+    for found in fence.finditer(path.read_text()):
+        yield Block(found["marker"], found["text"], found["note"] or "")
+
+
+def commands(block: Block) -> list[list[str]]:
+    """The commands of a block, as words."""
+    lines = (shlex.split(line, comments=True) for line in block.text.splitlines())
+    return [line for line in lines if line]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with miniweather and two of its captures."""
+    top = tmp_path_factory.mktemp("checkout")
+    shutil.copytree(TOP / "kernels", top / "kernels", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in KERNELS:
+        store = f"captures/miniweather/{name}.zarr"
+        shutil.copytree(TOP / store, top / store)
+    (top / "pytest.ini").write_text("[pytest]\nr3_captures = captures\naddopts = -p no:zarr -p no:cacheprovider\n")
+    (top / ".gitignore").write_text("reports/\n__pycache__/\n")
+    git = ["git", "-C", str(top), "-c", "user.name=a", "-c", "user.email=a@b.example"]
+    for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *arguments], check=True)
+    return top
+
+
+def run(block: Block, top: Path) -> None:
+    """Run a block in a checkout; it fails with the block's own output."""
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(TOP), "PYTEST_ADDOPTS": "", "COLUMNS": "100"}
+    if block.marker == "bash":
+        command = ["bash", "-euo", "pipefail", "-c", block.text]
+    else:
+        is_test = "def test_" in block.text
+        script = top / ("test_block.py" if is_test else "block.py")
+        script.write_text(block.text)
+        command = [sys.executable, *(["-m", "pytest", "-q"] if is_test else []), script.name]
+    done = subprocess.run(
+        command, cwd=top, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS
+    )
+    assert done.returncode == 0, f"{block.text}\n{done.stdout}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_what_a_page_says_can_be_run(path: Path, checkout: Path) -> None:
+    for block in blocks(path):
+        if block.marker in ("bash", "python") and not block.note.endswith("command"):
+            run(block, checkout)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_what_needs_a_gpu_is_spelled_right(path: Path) -> None:
+    for block in blocks(path):
+        for words in commands(block) if block.marker == "bash gpu" else ():
+            if words[0] == "r3bench":
+                cli.parser().parse_args(words[1:])
+
+
+@pytest.mark.gpu
+def test_what_needs_a_gpu_can_be_run(checkout: Path) -> None:
+    if shutil.which("nvcc") is None:
+        pytest.skip("no nvcc")
+    for block in blocks(TOP / "docs" / "cuda.md"):
+        if block.marker.startswith("bash"):
+            run(Block("bash", block.text, ""), checkout)
+
+
+def test_the_set_up_commands_are_the_only_ones_left_out() -> None:
+    left_out = [block.note for path in PAGES for block in blocks(path) if block.note]
+    assert left_out == ["main command", "test command"]
+    known = {"bash", "bash gpu", "python", "toml", "ini", "yaml", ""}
+    assert {block.marker for path in PAGES for block in blocks(path)} <= known
+
+
+def test_every_option_is_described() -> None:
+    written = (TOP / "docs" / "options.md").read_text()
+    assert written == page(), "run: python tests/unit/options_page.py > docs/options.md"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_links_and_options_exist(path: Path) -> None:
+    text = path.read_text()
+    for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
+        assert link.startswith("https://") or (path.parent / link).exists(), link
+    for option in re.findall(r"--r3-[a-z][a-z-]*", text):
+        assert option in page(), option
