@@ -82,7 +82,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addini("r3_fast_math", "twin of --r3-fast-math", type="bool", default=False)
     for name, default, metavar, text in OPTIONS:
-        group.addoption(flag(name), metavar=metavar, default=None, help=f"{text} (default: {default or 'off'})")
+        told = "" if "(default:" in text else f" (default: {default or 'off'})"
+        group.addoption(flag(name), metavar=metavar, default=None, help=text + told)
         parser.addini(f"r3_{name}", f"twin of --r3-{name}", default=default)
     parser.addini("r3_gates", "gates of single kernels: lines such as 'app/halo_* = 10% 500ns'", "linelist", default=[])
     parser.addini("r3_captures", "folders whose units the fixture replay_unit runs over", type="args", default=[])

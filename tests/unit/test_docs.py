@@ -22,6 +22,14 @@ PAGES = [TOP / "README.md", *sorted((TOP / "docs").glob("*.md"))]
 KERNELS = ("update", "halo_x")  # of miniweather, in the copy where commands run: two are enough, and quick
 SECONDS = 300
 
+# The source that README's example of a session records.
+DEMO = """\
+extern "C" __global__ void step(double* state, int n) {
+    int i = threadIdx.x;
+    if (i < n) state[i] += 0.5 * state[n + i] + 1.0;
+}
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -54,6 +62,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in KERNELS:
         store = f"captures/miniweather/{name}.zarr"
         shutil.copytree(TOP / store, top / store)
+    (top / "kernels" / "demo").mkdir()
+    (top / "kernels" / "demo" / "kernels.cu").write_text(DEMO)
     (top / "pytest.ini").write_text("[pytest]\nr3_captures = captures\naddopts = -p no:zarr -p no:cacheprovider\n")
     (top / ".gitignore").write_text("reports/\n__pycache__/\n")
     git = ["git", "-C", str(top), "-c", "user.name=a", "-c", "user.email=a@b.example"]
