@@ -29,7 +29,7 @@ LAYERS = (
     ("levels",),
     ("server",),
     ("record", "ledger"),
-    ("evolve", "report", "guard"),
+    ("evolve", "report", "guard", "export"),
     ("history",),
     ("cli", "plugin", "testing"),
     ("__main__",),
@@ -55,7 +55,7 @@ HOMES = {
     "filelock": {"server"},
     "numpy": {
         "store", "compare", "overrides", "stats", "measure", "perturb", "original", "replay", "levels", "server",
-        "record", "devices", "evolve", "testing", "remix",
+        "record", "devices", "evolve", "testing", "remix", "export",
         "history",
     },
 }  # fmt: skip

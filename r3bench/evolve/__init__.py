@@ -53,6 +53,12 @@ class Search:
     ) -> None:
         self._threads = ThreadPoolExecutor(settings.proposing, thread_name_prefix="r3bench-propose")
         self._interrupted = False
+        self._about = {
+            "format": FORMAT,
+            "seed": settings.seed,
+            "settings": encode(settings),
+            "target": encode(server.target),
+        }
         run = Run(
             server=server,
             settings=settings,
@@ -70,6 +76,8 @@ class Search:
 
         DeviceUnavailable and LedgerError are raised; whatever concerns one kernel only ends its own search.
         """
+        for ledger in dict.fromkeys(exploration.kernel.ledger for exploration in self._explorations.values()):
+            ledger.append("run", **self._about)
         try:
             asyncio.run(self._explore())
         except KeyboardInterrupt:
@@ -116,7 +124,6 @@ def evolve(
         for c in captures
     ]
     search = Search(kernels, server, proposer, settings, progress)
-    ledger.append("run", format=FORMAT, seed=settings.seed, settings=encode(settings), target=encode(server.target))
     search.explore()
     return [search.conclude(capture) for capture in captures]
 

@@ -19,10 +19,12 @@ from r3bench.store.attributes import DTYPES
 from r3bench.store.files import find
 from r3bench.store.reading import contents, dataset, expected, image, ir, open_capture, sources, verify
 from r3bench.store.recorded import RecordedUnit
+from r3bench.store.runs import Column, write_run
 from r3bench.store.writing import append, text_sha256, write
 
 __all__ = [
     "DTYPES",
+    "Column",
     "RecordedUnit",
     "UnitContents",
     "append",
@@ -37,4 +39,5 @@ __all__ = [
     "text_sha256",
     "verify",
     "write",
+    "write_run",
 ]

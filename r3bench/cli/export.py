@@ -1,0 +1,25 @@
+"""``r3bench export``: the ledgers of a run as one xarray Dataset in Zarr."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "write every evaluation, program and step of a search as one xarray Dataset in Zarr"
+    parser = commands.add_parser("export", help=text, description=f"{text.capitalize()}.")
+    parser.add_argument("place", type=Path, metavar="LEDGER|FOLDER", help="a ledger, or a folder of a run's report")
+    parser.add_argument("target", type=Path, metavar="RUN.zarr", help="the store to write, or RUN.zarr.zip")
+    parser.set_defaults(run=export)
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """Gather the ledgers of the place and write them."""
+    from r3bench.export import export as write
+
+    place = arguments.place
+    ledgers = [place] if place.is_file() else sorted((*place.glob("*.jsonl"), *place.glob("ledger/*.jsonl")))
+    write(ledgers, arguments.target)
+    print(f"{arguments.target}: {len(ledgers)} ledgers; xarray reads it")
+    return 0
