@@ -54,7 +54,8 @@ def layouts(document: Mapping[str, Any]) -> Sequence[tuple[Sequence[Sequence[str
 def markdown(document: Mapping[str, Any]) -> str:
     """The comment on a pull request: verdict, table, machine, how to reproduce; every kernel's evidence folded."""
     guard, found = document["guard"], document["guard"]["kernels"]
-    head = [marker(document), f"## {escape(guard['sentence'])}", "", *short_grid(HEAD, [row(f) for f in found]), ""]
+    title = guard["sentence"][:1].upper() + guard["sentence"][1:]
+    head = [marker(document), f"## {escape(title)}", "", *short_grid(HEAD, [row(f) for f in found]), ""]
     head += [f"{_sides(guard)} {escape(where_line(document), 1000)}", ""]
     head += ["To reproduce:", "", command(guard["reproduce"])]
     head += [f"- could not be guarded: {escape(error, 1000)}" for error in guard["errors"]]

@@ -112,9 +112,9 @@ class Browser:
         self.call("Input.dispatchKeyEvent", type="keyDown", **given)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
 
-    def screenshot(self, scale: float = 1.0) -> bytes:
-        """The whole page as PNG."""
+    def screenshot(self, scale: float = 1.0, height: int | None = None) -> bytes:
+        """The whole page as PNG, or as much of it as is so high."""
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": scale}
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": height or size["height"], "scale": scale}
         data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)["data"]
         return base64.b64decode(data)

@@ -153,7 +153,7 @@ def convergence(curves: Mapping[str, Sequence[Sequence[Any]]], baseline_ns: floa
     for number_, (name, curve) in enumerate(curves.items()):
         marks += _steps(curve, x, y, f"series s{number_ % SERIES}")
         if len(curves) > 1:
-            marks.append(label(70 + 66 * number_, 14, short(name), f"legend s{number_ % SERIES}"))
+            marks.append(label(150 + 66 * number_, 16, short(name), f"legend s{number_ % SERIES}"))
     said = "; ".join(
         f"{name}: {duration(curve[-1][2])} after {curve[-1][0]} evaluations" for name, curve in curves.items()
     )
@@ -180,26 +180,36 @@ def heat_map(archive: Mapping[str, Any]) -> Markup:
     best = _best_cells(archive["cells"])
     edges = [*archive["edges"], []][:2]
     columns, rows = (len(edge) + 1 for edge in edges)
-    size = min(36.0, 330 / columns)
-    top = max(cell["speedup"] for cell in best.values())
-    marks = []
+    size = min(34.0, 350 / columns)
+    left, bottom = 56.0, 24 + size * rows
+    low, top = (end(cell["speedup"] for cell in best.values()) for end in (min, max))
+    marks = [_empty(left, 24, size, columns, rows)]
     for (column, row), cell in best.items():
-        shade = min(int(SHADES * max(cell["speedup"] - 0.5, 0) / max(top - 0.5, 0.01)), SHADES - 1)
-        title = f"{cell['id']}, {cell['origin']}, island {cell['island']}: {cell['speedup']:.2f}x"
-        at = {"x": 70 + size * column, "y": 20 + size * (rows - 1 - row)}
-        marks.append(titled("rect", title, **at, width=size - 2, height=size - 2, class_=f"cell h{shade}"))
-        if size >= 30 and len(best) <= 40:
-            marks.append(
-                label(
-                    at["x"] + size / 2 - 1, at["y"] + size / 2 + 3, f"{cell['speedup']:.2f}", f"in h{shade}", "middle"
-                )
-            )
+        at = left + size * column, bottom - size * (row + 1)
+        shade = min(int(SHADES * (cell["speedup"] - low) / (top - low + 1e-9)), SHADES - 1)
+        marks += _cell(cell, *at, size - 1, shade, len(best) <= 30)
     x, y = [*archive["axes"], ""][:2]
-    bottom = 20 + size * rows
-    marks += [*_edges(edges[0], 70 + size, bottom + 12, size, 0), *_edges(edges[1], 62, bottom - size + 4, 0, -size)]
-    marks += [label(70 + size * columns / 2, bottom + 30, x, "axis", "middle"), label(62, 12, y, "axis", "end")]
+    marks += [
+        *_edges(edges[0], left + size, bottom + 15, size, 0),
+        *_edges(edges[1], left - 6, bottom - size + 4, 0, -size),
+    ]
+    marks += [label(left + size * columns / 2, bottom + 33, x, "axis", "middle"), label(4, 13, y, "axis")]
     said = f"{len(best)} of {columns * rows} cells are filled, the best {top:.2f}x"
     return chart(f"The archive's best programs by {x} and {y}: {said}.", 420, bottom + 42, *marks)
+
+
+def _empty(left: float, top: float, size: float, columns: int, rows: int) -> Markup:
+    """The lines between the cells."""
+    lines = [f"M{number(left + size * n)} {number(top)}v{number(size * rows)}" for n in range(columns + 1)]
+    lines += [f"M{number(left)} {number(top + size * n)}h{number(size * columns)}" for n in range(rows + 1)]
+    return element("path", d="".join(lines), class_="grid")
+
+
+def _cell(cell: Mapping[str, Any], x: float, y: float, size: float, shade: int, told: bool) -> Iterator[Markup]:
+    title = f"{cell['id']}, {cell['origin']}, island {cell['island']}: {cell['speedup']:.2f}x"
+    yield titled("rect", title, x=x + 0.5, y=y + 0.5, width=size, height=size, class_=f"cell h{shade}")
+    if told and size >= 28:
+        yield label(x + size / 2, y + size / 2 + 4, f"{cell['speedup']:.2f}", f"in h{shade}", "middle")
 
 
 def _best_cells(cells: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], Mapping[str, Any]]:
@@ -214,7 +224,7 @@ def _best_cells(cells: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], Map
 def _edges(edges: Sequence[float], x: float, y: float, dx: float, dy: float) -> Iterator[Markup]:
     every = -(-len(edges) // 8) if edges else 1
     for number_, edge in list(enumerate(edges))[::every]:
-        yield label(x + dx * number_, y + dy * number_, f"{edge:g}", "tick", "middle" if dx else "end")
+        yield label(x + dx * number_, y + dy * number_, f"{edge:.4g}", "tick", "middle" if dx else "end")
 
 
 # -- wrong results ----------------------------------------------------------------------------------------------------

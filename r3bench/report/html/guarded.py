@@ -23,7 +23,7 @@ def guarded(document: Mapping[str, Any]) -> tuple[str, list[Markup]]:
     """Title and content."""
     guard = document["guard"]
     found = guard["kernels"]
-    said = [finding for finding in found if finding["fails"] or finding["comparison"] or finding["notes"]]
+    said = [finding for finding in found if finding["fails"] or finding["notes"] or _timed(finding)]
     main = [
         *_overview(found),
         element("h2", "Kernels", id="kernels"),
@@ -36,6 +36,11 @@ def guarded(document: Mapping[str, Any]) -> tuple[str, list[Markup]]:
     title = as_sentence(guard["sentence"])
     warnings = [f"Could not be guarded: {error}" for error in guard["errors"]]
     return title, [head(document, title, warnings), contents([guards.name(f) for f in said]), element("main", *main)]
+
+
+def _timed(finding: Finding) -> bool:
+    contest_ = guards.comparison_of(finding)
+    return contest_ is not None and contest_.candidate_ns is not None
 
 
 def _row(finding: Finding) -> list[Cell | str]:
