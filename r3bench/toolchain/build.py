@@ -144,6 +144,8 @@ def _assemble(product: Product, job: Job) -> None:
 
 def _variables(ir: str, made: llvm.TargetMachine) -> Iterator[Global]:
     """The ``__device__`` and ``__constant__`` variables that stayed visible, with their sizes."""
+    if "externally_initialized" not in ir:
+        return
     for variable in codegen.parse(ir).global_variables:
         found = re.search(r"addrspace\((\d)\) .*externally_initialized", str(variable))
         if found and found[1] in "14":
