@@ -156,6 +156,37 @@ class Loop(Statement):
 
 
 @dataclass
+class Stride(Statement):
+    """Threads take turns at the elements up to a limit, each ``stride`` apart: ``blockDim.x``, or a constant."""
+
+    counter: str
+    limit: Expression
+    most: int
+    stride: int
+    constant: bool
+    body: Body
+
+    def write(self, text: Text, mask: str) -> None:
+        k, limit = self.counter, f"{self.limit.text()} % {self.most * self.stride + 1}u"
+        step = f"{self.stride}u" if self.constant else "blockDim.x"
+        text.block(f"for (unsigned {k} = t, end_{k} = {limit}; {k} < end_{k}; {k} += {step}) {{", self.body, mask)
+
+    def run(self, machine: Machine, mask: Mask) -> None:
+        outer, broke = machine.jumped, machine.broke
+        end = machine.value(self.limit) % np.uint32(self.most * self.stride + 1)
+        machine.broke = np.zeros_like(mask)
+        for k in range(self.most):
+            element = (machine.in_block + k * self.stride).astype(np.uint32)
+            machine.variables[self.counter] = element
+            machine.jumped = outer | machine.left | machine.broke
+            machine.run(self.body, mask & ~machine.left & ~machine.broke & (element < end))
+        machine.jumped, machine.broke = outer | machine.left, broke
+
+    def bodies(self) -> list[Body]:
+        return [self.body]
+
+
+@dataclass
 class Jump(Statement):
     """``break``, ``continue`` or ``return`` for the threads for which the condition holds."""
 

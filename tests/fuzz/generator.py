@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from random import Random
 
-from tests.fuzz.control import Function, If, Jump, Loop, Meet, Outlined, Split, Switch
+from tests.fuzz.control import Function, If, Jump, Loop, Meet, Outlined, Split, Stride, Switch
 from tests.fuzz.expressions import C_TYPES, OPERATORS, Expression, apply, constant, element, name
 from tests.fuzz.program import COUNTERS, PRIVATE, VARIABLES, Program, Shape
 from tests.fuzz.statements import (
@@ -174,7 +174,7 @@ class Generator:
         if context.waits and context.who != "none":
             kinds += [*[self._shuffle] * 3, *[self._vote, self._reduce, self._match] * 2, self._syncwarp]
         if context.depth < 3:
-            kinds += [self._if, self._switch, self._loop] * (2 if context.depth < 1 else 1)
+            kinds += [self._if, self._switch, self._loop, self._stride] * (2 if context.depth < 1 else 1)
             if context.waits and context.who != "none":
                 kinds += [self._split, self._warp_loop] * 2
             if context.waits and context.who == "block":
@@ -334,6 +334,18 @@ class Generator:
         with self._readable(counter, agreed):
             body = self._body(inner)
         return Loop(counter, limit, self.random.randint(2, 5), body, self.random.choice(["for", "for", "do"]))
+
+    def _stride(self, context: Context) -> Statement:
+        limit = self.uniform() if self.random.random() < 0.5 else self.expression("u", 1)
+        jumps = self.random.random() < 0.3
+        inner = replace(
+            self._inner(context, "none"), loop="none" if jumps else "warp", can_break=jumps, can_return=jumps
+        )
+        counter = f"k{self._number()}"
+        with self._readable(counter, False):
+            body = self._body(inner)
+        stride = self.random.choice([0, 0, 64])
+        return Stride(counter, limit, self.random.randint(2, 4), stride or self.shape.block[0], stride > 0, body)
 
     def _warp_loop(self, context: Context) -> Statement:
         limit = self.expression("u", 1)
