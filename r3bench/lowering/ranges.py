@@ -118,7 +118,8 @@ class Interval:
         low, high, flat = "%r3.x.first", "%r3.x.end", "true"
         for n, bound in enumerate(self.bounds):
             if isinstance(bound, _Bound):
-                yield from self._at(bound.value, "last", done)
+                # A sum of 32 bits grows by one; one of 64 may hold a part of 32 bits that wraps around.
+                yield from self._at(bound.value, "last", done) if bound.kind == "i64" else ()
                 yield from self._at(bound.value, "first", done)
                 yield from self._at(bound.limit, "first", done)
                 yield from _crossing(bound, n, self._named)
@@ -174,13 +175,17 @@ def _crossing(bound: _Bound, n: int, named: object) -> Iterator[str]:
     assert callable(named)
     wide = "i128" if bound.kind == "i64" else "i64"
     extend = "sext" if bound.signed else "zext"
-    first, last = named(bound.value, "first"), named(bound.value, "last")
+    first = named(bound.value, "first")
     yield f"  %r3.wf.{n} = {extend} {bound.kind} {first} to {wide}"
-    yield f"  %r3.wl.{n} = {extend} {bound.kind} {last} to {wide}"
     yield f"  %r3.wu.{n} = {extend} {bound.kind} {named(bound.limit, 'first')} to {wide}"
-    yield f"  %r3.grown.{n} = sub {wide} %r3.wl.{n}, %r3.wf.{n}"
     yield f"  %r3.wc.{n} = zext i32 %r3.columns to {wide}"
-    yield f"  %r3.even.{n} = icmp eq {wide} %r3.grown.{n}, %r3.wc.{n}"
+    if bound.kind == "i32":
+        yield f"  %r3.last.{n} = add i32 {first}, %r3.columns"
+        yield f"  %r3.even.{n} = icmp {'s' if bound.signed else 'u'}ge i32 %r3.last.{n}, {first}"
+    else:
+        yield f"  %r3.wl.{n} = {extend} i64 {named(bound.value, 'last')} to {wide}"
+        yield f"  %r3.grown.{n} = sub {wide} %r3.wl.{n}, %r3.wf.{n}"
+        yield f"  %r3.even.{n} = icmp eq {wide} %r3.grown.{n}, %r3.wc.{n}"
     more = 1 if bound.relation in ("le", "gt") else 0
     yield f"  %r3.far.{n} = sub {wide} %r3.wu.{n}, %r3.wf.{n}"
     yield f"  %r3.further.{n} = add {wide} %r3.far.{n}, {more}"

@@ -194,8 +194,7 @@ class _Writer:
             plain = _address(name)
             target = name if name in self.cut.local_arrays else plain
             if target in mentioned or name == "state":
-                bases.append(f"  {plain}.o = mul i64 %r3.padded, {offset}")
-                bases.append(f"  {plain}.b = getelementptr i8, ptr %r3.context, i64 {plain}.o")
+                bases.append(f"  {plain}.b = getelementptr [{offset} x i8], ptr %r3.context, i64 %r3.padded")
                 places.append(f"  {target} = getelementptr [{context.sizes[name]} x i8], ptr {plain}.b, i64 %r3.linear")
         return bases, places
 
