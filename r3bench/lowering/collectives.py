@@ -1,7 +1,7 @@
 """What a thread leaves in its context when it waits, and what it finds there when it resumes.
 
-Arrays of the context, one element per thread: ``mask`` (who takes part), ``value``, ``lane``, ``clamp`` (operands),
-``result`` and ``flag``, which devices/cpu/blocks.c fills in when a collective completes.
+Arrays of the context, one word per thread: ``mask`` (who takes part), ``value`` and its ``high`` half, ``lane``,
+``clamp`` (operands), ``result`` and ``flag``, which devices/cpu/blocks.c fills in when a collective completes.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from r3bench.errors import Unsupported
 from r3bench.lowering import nvvm
 from r3bench.lowering.ir import operand
 
-_SIZES = {"state": 4, "predicate": 4, "barrier": 4, "count": 4}
-_WARP_SIZES = {"mask": 4, "value": 8, "lane": 4, "clamp": 4, "result": 8, "flag": 4}
+_WORD = (4, 4)
 
 
 def arrays(intrinsics: Iterable[str], named: bool) -> dict[str, tuple[int, int]]:
@@ -24,10 +23,15 @@ def arrays(intrinsics: Iterable[str], named: bool) -> dict[str, tuple[int, int]]
         wanted += ["barrier", "count", "predicate"]
     elif any(".red." in name for name in found):
         wanted.append("predicate")
-    sizes = {name: _SIZES[name] for name in wanted}
     if any(name in nvvm.COLLECTIVES for name in found):
-        sizes |= _WARP_SIZES
-    return {name: (size, size) for name, size in sizes.items()}
+        wanted += ["mask", "value", "result"]
+    if any(".shfl." in name for name in found):
+        wanted += ["lane", "clamp"]
+    if any(".match." in name and ".i64" in name for name in found):
+        wanted.append("high")
+    if any(name.endswith("p") for name in found):
+        wanted.append("flag")
+    return dict.fromkeys(wanted, _WORD)
 
 
 def is_named(intrinsic: str, operands: list[str]) -> bool:
@@ -35,28 +39,31 @@ def is_named(intrinsic: str, operands: list[str]) -> bool:
     return intrinsic in nvvm.BARRIERS and (intrinsic.endswith(".count") or operand(operands[0]) != "0")
 
 
-def kept_operands(intrinsic: str, operands: list[str], arrays: Container[str]) -> list[tuple[str, str, str]]:
-    """(array, type of its elements, typed operand) for everything the thread leaves in the ``arrays`` there are."""
+def kept_operands(intrinsic: str, operands: list[str], arrays: Container[str]) -> list[tuple[str, str]]:
+    """(array, typed operand) for everything the thread leaves in the ``arrays`` there are."""
     if intrinsic in nvvm.BARRIERS:
         count = operands[1] if intrinsic.endswith(".count") else "i32 0"
         predicate = operands[-1] if ".red." in intrinsic else "i32 0"
-        kept = [("barrier", "i32", operands[0]), ("count", "i32", count), ("predicate", "i32", predicate)]
+        kept = [("barrier", operands[0]), ("count", count), ("predicate", predicate)]
         return [item for item in kept if item[0] in arrays]
     if ".redux." in intrinsic:
-        return [("value", "i64", operands[0]), ("mask", "i32", operands[1])]
-    places = (("mask", "i32"), ("value", "i64"), ("lane", "i32"), ("clamp", "i32"))
-    return [(array, kind, argument) for (array, kind), argument in zip(places, operands, strict=False)]
+        return [("value", operands[0]), ("mask", operands[1])]
+    if ".match." in intrinsic and "high" in arrays:
+        return [("mask", operands[0]), ("value", operands[1]), ("high", operands[1])]
+    return list(zip(("mask", "value", "lane", "clamp"), operands, strict=False))
 
 
-def widened(name: str, source: str, target: str, value: str) -> Iterator[str]:
+def word(array: str, name: str, kind: str, value: str) -> Iterator[str]:
     """Instructions that make an array's element, ``name``, of an operand."""
-    if source == target:
-        yield f"  {name} = add {target} {value}, 0"
-    elif source == "float":
-        yield f"  {name}.bits = bitcast float {value} to i32"
-        yield f"  {name} = zext i32 {name}.bits to {target}"
+    if kind == "i32":
+        yield f"  {name} = add i32 {value if array != 'high' else 0}, 0"
+    elif kind == "float":
+        yield f"  {name} = bitcast float {value} to i32"
+    elif kind == "i64":
+        yield f"  {name}.half = lshr i64 {value}, {32 if array == 'high' else 0}"
+        yield f"  {name} = trunc i64 {name}.half to i32"
     else:
-        yield f"  {name} = zext {source} {value} to {target}"
+        yield f"  {name} = zext {kind} {value} to i32"
 
 
 def result_type(intrinsic: str) -> str:
@@ -81,11 +88,12 @@ def result_lines(intrinsic: str, operands: list[str], name: str, attached: str) 
     kind = result_type(intrinsic)
     simple = kind[2:].split(",")[0] if kind.startswith("{") else kind
     value = name if simple == kind else f"{name}.r3value"
-    bits = "i32" if simple == "float" else simple
-    yield f"  {name}.r3raw = load i64, ptr %r3.at.result{attached}"
-    yield f"  {value if simple != 'float' else name + '.r3bits'} = trunc i64 {name}.r3raw to {bits}"
+    raw = value if simple == "i32" else f"{name}.r3raw"
+    yield f"  {raw} = load i32, ptr %r3.at.result{attached}"
     if simple == "float":
-        yield f"  {value} = bitcast i32 {name}.r3bits to float"
+        yield f"  {value} = bitcast i32 {raw} to float"
+    elif simple != "i32":
+        yield f"  {value} = trunc i32 {raw} to {simple}"
     if simple != kind:
         yield f"  {name}.r3word = load i32, ptr %r3.at.flag{attached}"
         yield f"  {name}.r3flag = trunc i32 {name}.r3word to i1"

@@ -9,7 +9,7 @@ from r3bench.lowering import nvvm
 from r3bench.lowering.cut import Cut
 from r3bench.lowering.regions import Region
 
-_ARRAYS = ("own", "state", "predicate", "barrier", "count", "mask", "value", "lane", "clamp", "result", "flag")
+_ARRAYS = ("own", "state", "predicate", "barrier", "count", "mask", "value", "high", "lane", "clamp", "result", "flag")
 _ABSENT = -1
 _ENTRIES = """define i64 @r3_frame_bytes(ptr %launch) nounwind {
   %bytes = call i64 @__r3_frame_bytes(ptr @r3.table, ptr %launch)

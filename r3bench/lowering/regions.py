@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from r3bench.lowering.collectives import kept_operands, result_lines, widened
+from r3bench.lowering.collectives import kept_operands, result_lines, word
 from r3bench.lowering.cut import EXIT, Cut, Segment, Suspend, phi_uses
 from r3bench.lowering.ir import LOCAL, incoming, leading_type, operand, phi_type, result_and_opcode
 from r3bench.lowering.ranges import Interval, defined
@@ -265,14 +265,14 @@ class _Writer:
 
     def _suspend(self, suspend: Suspend, here: dict[str, str]) -> Iterator[str]:
         """Leave operands and changed values in the context, then go to the next thread."""
-        for array, kind, argument in kept_operands(suspend.intrinsic, suspend.operands, self.cut.context.sizes):
+        for array, argument in kept_operands(suspend.intrinsic, suspend.operands, self.cut.context.sizes):
             value = operand(argument)
             if value in self.slots:
                 yield from self._fetch(value, here)
             self.fresh += 1
             element = f"%r3.k{self.fresh}"
-            yield from widened(element, leading_type(argument), kind, here.get(value, value))
-            yield f"  store {kind} {element}, ptr {_address(array)}{self.attached}"
+            yield from word(array, element, leading_type(argument), here.get(value, value))
+            yield f"  store i32 {element}, ptr {_address(array)}{self.attached}"
         for name in sorted(self.cut.behind[suspend.state] & self.defined - self.cut.uniform.offsets.keys()):
             if name in self.slots:
                 yield from self._fetch(name, here)

@@ -4,8 +4,8 @@ Each repetition compiles every kernel of tests/device/thirteen.cu anew, from a s
 an empty cache, in a worker that runs already, and waits for the loaded kernel. Printed: the least of each stage per
 kernel in milliseconds, since whatever else runs only makes it longer; the median over the kernels; and what a second
 configuration of the same source takes (its IR is known). The time that no stage accounts for is the way to the worker
-and back. The figure asked for: a median over the kernels of at most 120 ms; the median of every repetition beside it
-shows how busy the machine was.
+and back. The figures asked for: a median over the kernels of at most 60 ms, and none above 130 ms; the median of every
+repetition beside them shows how busy the machine was.
 
     python -m tests.benchmarks.source_to_callable [repetitions]
 """
@@ -31,7 +31,7 @@ from r3bench.toolchain import Compiler
 from tests.benchmarks.machine import describe, judge
 
 TEXT = (Path(__file__).parents[1] / "device" / "thirteen.cu").read_text()
-LIMIT_MS = 120.0
+MEDIAN_MS, MOST_MS = 60.0, 130.0
 STAGES = ("frontend", "specialize", "lower", "optimize", "emit", "load", "between", "whole", "again")
 
 
@@ -90,7 +90,10 @@ def main(repetitions: int = 5) -> bool:
     print(tabulate(rows, headers=["kernel, ms", *STAGES], floatfmt=".1f"))
     wholes = [ms for stages in spent.values() for ms in stages["whole"]]
     print(f"every repetition of every kernel: median {median(wholes):.0f} ms; {describe()}")
-    return judge("source to callable, median of the kernels,", least["median"][STAGES.index("whole")], LIMIT_MS, "ms")
+    whole = STAGES.index("whole")
+    most = max(row[1:][whole] for row in rows)
+    holds = judge("source to callable, median of the kernels,", least["median"][whole], MEDIAN_MS, "ms")
+    return judge("source to callable, slowest kernel,", most, MOST_MS, "ms") and holds
 
 
 if __name__ == "__main__":

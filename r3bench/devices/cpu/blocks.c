@@ -38,7 +38,7 @@ struct kernel {
   const u8 *operations; /* both by place */
   u32 places; /* with the start, number 0 */
   u32 static_shared, context_bytes, once_bytes; /* once_bytes: of one part of what threads share */
-  u32 own, state, predicate, barrier, count, mask, value, lane, clamp, result, flag;
+  u32 own, state, predicate, barrier, count, mask, value, high, lane, clamp, result, flag;
 };
 
 #define ONCE __attribute__((noinline)) /* in the code: fork servers compile this when they start */
@@ -65,7 +65,6 @@ u64 __r3_frame_bytes(const struct kernel *k, const struct launch *l) {
 }
 
 static u32 *array(const struct block *b, u32 offset) { return (u32 *)(b->context + b->padded * offset); }
-static u64 *wide(const struct block *b, u32 offset) { return (u64 *)(b->context + b->padded * offset); }
 static u8 *own(const struct block *b, u32 thread) {
   return b->context + b->padded * b->kernel->own + (u64)thread * b->kernel->once_bytes;
 }
@@ -122,21 +121,26 @@ static ONCE s32 run_thread(const struct block *b, s32 place, u32 t, u32 stop) {
 
 /* -- collectives ------------------------------------------------------------------------------------------------------ */
 
-struct lanes { const u32 *mask, *lane, *clamp; const u64 *value; u64 *result; u32 *flag; };
+/* Words of a warp's lanes; null pointers where the kernel has no such array. */
+struct lanes { const u32 *mask, *value, *high, *lane, *clamp; u32 *result, *flag; };
+
+static u32 *part(const struct block *b, u32 offset, u32 at) { return offset == ABSENT ? 0 : array(b, offset) + at; }
 
 static struct lanes lanes_of(const struct block *b, u32 warp) {
   const struct kernel *k = b->kernel;
   u32 at = 32 * warp;
-  return (struct lanes){array(b, k->mask) + at, array(b, k->lane) + at, array(b, k->clamp) + at,
-                        wide(b, k->value) + at, wide(b, k->result) + at, array(b, k->flag) + at};
+  return (struct lanes){part(b, k->mask, at), part(b, k->value, at), part(b, k->high, at), part(b, k->lane, at),
+                        part(b, k->clamp, at), part(b, k->result, at), part(b, k->flag, at)};
 }
 
-static ONCE void answer(const struct lanes *l, u32 group, u64 value) {
+static ONCE void put(u32 *to, u32 group, u32 value) {
   if (group == ~0u)
-    for (u32 i = 0; i < 32; i++) l->result[i] = value;
+    for (u32 i = 0; i < 32; i++) to[i] = value;
   else
-    for (u32 i = 0; i < 32; i++) l->result[i] = group >> i & 1 ? value : l->result[i];
+    for (u32 i = 0; i < 32; i++) to[i] = group >> i & 1 ? value : to[i];
 }
+
+static void answer(const struct lanes *l, u32 group, u32 value) { put(l->result, group, value); }
 
 /* PTX's shfl: a lane outside its segment, or one that takes no part, gives the caller's own value back. */
 static ONCE void shuffle(const struct lanes *l, u32 group, u32 operation) {
@@ -148,20 +152,21 @@ static ONCE void shuffle(const struct lanes *l, u32 group, u32 operation) {
     u32 fits = operation == SHUFFLE_UP ? j >= least : j <= most;
     u32 from = fits ? (u32)j & 31 : i;
     from = group >> from & 1 ? from : i;
-    if (group >> i & 1) l->result[i] = l->value[from], l->flag[i] = fits;
+    if (group >> i & 1) l->result[i] = l->value[from];
+    if (l->flag && group >> i & 1) l->flag[i] = fits;
   }
 }
 
 static ONCE u32 votes(const struct lanes *l, u32 group) {
   u32 found = 0;
-  for (u32 i = 0; i < 32; i++) found |= (u32)(l->value[i] & 1) << i;
+  for (u32 i = 0; i < 32; i++) found |= (l->value[i] & 1) << i;
   return found & group;
 }
 
 static ONCE u32 reduced(const struct lanes *l, u32 group, u32 operation) {
-  u32 sum = (u32)l->value[__builtin_ctz(group)];
+  u32 sum = l->value[__builtin_ctz(group)];
   for (u32 left = group & (group - 1); left; left &= left - 1) {
-    u32 value = (u32)l->value[__builtin_ctz(left)];
+    u32 value = l->value[__builtin_ctz(left)];
     switch (operation) {
       case ADD: sum += value; break;
       case AND: sum &= value; break;
@@ -176,23 +181,27 @@ static ONCE u32 reduced(const struct lanes *l, u32 group, u32 operation) {
   return sum;
 }
 
-static ONCE u32 equal_to(const struct lanes *l, u32 group, u64 value) {
+static ONCE u32 at_same(const u32 *values, u32 value) {
   u32 found = 0;
-  for (u32 i = 0; i < 32; i++) found |= (u32)(l->value[i] == value) << i;
+  for (u32 i = 0; i < 32; i++) found |= (u32)(values[i] == value) << i;
+  return found;
+}
+
+static ONCE u32 equal_to(const struct lanes *l, u32 group, u32 lane) {
+  u32 found = 0;
+  for (u32 i = 0; i < 32; i++) found |= (u32)(l->value[i] == l->value[lane]) << i;
+  for (u32 i = 0; i < 32 && l->high; i++) found &= ~((u32)(l->high[i] != l->high[lane]) << i);
   return found & group;
 }
 
 static ONCE void match_any(const struct lanes *l, u32 group) {
-  for (u32 left = group; left; left &= left - 1) {
-    u32 i = __builtin_ctz(left);
-    l->result[i] = equal_to(l, group, l->value[i]);
-  }
+  for (u32 left = group; left; left &= left - 1) l->result[__builtin_ctz(left)] = equal_to(l, group, __builtin_ctz(left));
 }
 
 static ONCE void match_all(const struct lanes *l, u32 group) {
-  u32 equal = equal_to(l, group, l->value[__builtin_ctz(group)]) == group;
+  u32 equal = equal_to(l, group, __builtin_ctz(group)) == group;
   answer(l, group, equal ? group : 0);
-  for (u32 i = 0; i < 32; i++) l->flag[i] = group >> i & 1 ? equal : l->flag[i];
+  put(l->flag, group, equal);
 }
 
 /* All operands are read before another collective can overwrite them: a group completes at once. */
@@ -230,10 +239,7 @@ static int complete_all(const struct block *b, u32 operation) {
   for (u32 first = 0; first < b->threads; first += 32) {
     u32 here = b->threads - first < 32 ? b->threads - first : 32, group = here == 32 ? ~0u : (1u << here) - 1;
     struct lanes l = lanes_of(b, first / 32);
-    const u32 mask = l.mask[0];
-    u32 different = 0;
-    for (u32 i = 0; i < 32; i++) different |= (l.mask[i] ^ mask) & (i < here ? ~0u : 0);
-    if (operation != ACTIVE && (different || group & ~mask)) return 0;
+    if (operation != ACTIVE && group & ~(at_same(l.mask, l.mask[0]) & l.mask[0])) return 0;
     complete(&l, group, operation);
   }
   return 1;
@@ -334,12 +340,6 @@ static int run_ready(const struct block *b, struct turns *turns, u32 warp) {
     if (place < END) return code(place);
   }
   return FINE;
-}
-
-static ONCE u32 at_same(const u32 *values, u32 value) {
-  u32 found = 0;
-  for (u32 i = 0; i < 32; i++) found |= (u32)(values[i] == value) << i;
-  return found;
 }
 
 /* Lanes of `group` that wait in an operation like that of lane `i`, with an equal mask. */
