@@ -5,7 +5,8 @@
     R3Error
     ├── CandidateFailure      the candidate is at fault: becomes a verdict, the search goes on
     │   ├── BuildError        the compiler refused it (line and column of the user's file)
-    │   │   └── Unsupported   it asks for something this device cannot do; the message names it
+    │   │   ├── Unsupported   it asks for something this device cannot do; the message names it
+    │   │   └── BuildTimeout  compiling it took too long and was stopped
     │   ├── LaunchError       the device refused the launch (too many threads, too much shared memory)
     │   ├── DeviceFault       it crashed, trapped, deadlocked or touched memory that is not its own
     │   ├── ReplayTimeout     it did not end in time and was killed
@@ -64,6 +65,10 @@ class BuildError(CandidateFailure):
 
 class Unsupported(BuildError):
     """The kernel needs something that this device or front end does not have; the message names it."""
+
+
+class BuildTimeout(BuildError):
+    """Compiling it took longer than its time limit and was stopped."""
 
 
 class LaunchError(CandidateFailure):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from r3bench.plugin.checks import pytest_unconfigure
+from r3bench.plugin.checks import pytest_keyboard_interrupt, pytest_unconfigure
 from r3bench.plugin.fixtures import pytest_generate_tests, r3_device, r3_replay, replay_unit
 from r3bench.plugin.guards import Guards, check_guard
 from r3bench.plugin.histories import Histories
@@ -30,6 +30,7 @@ __all__ = [
     "pytest_collection_modifyitems",
     "pytest_configure",
     "pytest_generate_tests",
+    "pytest_keyboard_interrupt",
     "pytest_runtest_makereport",
     "pytest_unconfigure",
     "r3_device",

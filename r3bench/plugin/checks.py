@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,11 @@ def server_of(config: pytest.Config) -> ReplayServer:
 
         config.stash[SERVER] = ReplayServer(str(option(config, "device")), timeout_s=number(config, "timeout"))
     return config.stash[SERVER]
+
+
+def pytest_keyboard_interrupt() -> None:
+    """What is left to do after an interrupt (the report, ending processes) is short: a second one does not cut it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -32,7 +32,7 @@ def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    if file_path.name.endswith(".zarr.zip"):
+    if file_path.name.endswith((".zarr.zip", ".zarr")):  # the latter a file where a folder should be: one failed item
         return StoreFile.from_parent(parent, path=file_path)
     return None
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r3bench import frontend, syntax
+from r3bench.devices.cpu.available import available_bytes
 from r3bench.errors import RecordError
 from r3bench.model import Global
 from r3bench.record.memory import Bytes
@@ -44,7 +45,12 @@ class Module:
         return self._only(kernel, found, "kernel", lambda s, k: k in (names[s], syntax.plain_name(names[s])))
 
     def noun(self, variable: Global) -> Global:
-        """The noun of a variable, with its type."""
+        """The noun of a variable, with its type; RecordError where its contents do not fit into memory."""
+        if 2 * variable.nbytes > available_bytes():
+            raise RecordError(
+                f"device variable {variable.symbol} has {variable.nbytes} bytes, more than half of the memory that is "
+                "free: record it on a larger machine"
+            )
         typed = self._variable(variable.symbol)[0]
         return Global(
             symbol=variable.symbol,

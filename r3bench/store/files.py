@@ -39,7 +39,10 @@ def is_zip(path: Path) -> bool:
 
 
 def find(paths: Iterable[PathLike]) -> list[Path]:
-    """Every capture store at or below the paths, sorted; hidden folders, links and stores' insides are not searched."""
+    """Every capture store at or below the paths, sorted; hidden folders, links and stores' insides are not searched.
+
+    A file ``x.zarr`` is found, too: opening it says what is wrong.
+    """
     found: set[Path] = set()
     for path in map(Path, paths):
         if not path.exists():
@@ -51,7 +54,7 @@ def find(paths: Iterable[PathLike]) -> list[Path]:
 def _below(path: Path) -> Iterator[Path]:
     for folder, folders, files in os.walk(path):
         yield from (Path(folder, name) for name in folders if name.endswith(".zarr") and not name.startswith("."))
-        yield from (Path(folder, name) for name in files if name.endswith(".zarr.zip") and not name.startswith("."))
+        yield from (Path(folder, name) for name in files if name.endswith(SUFFIXES) and not name.startswith("."))
         folders[:] = [name for name in folders if not name.startswith(".") and not name.endswith(".zarr")]
 
 

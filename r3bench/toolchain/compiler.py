@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from r3bench.errors import BuildError, Diagnostic, Unsupported
+from r3bench.errors import BuildError, BuildTimeout, Diagnostic, Unsupported
 from r3bench.model import Binary, Global, Target, content_id
 from r3bench.remix import BuildRequest
 from r3bench.space import OPTION_NAMES, Options
@@ -68,6 +68,8 @@ class Compiler:
         self._timeout_s, self._memory_bytes, self._ptx_version = timeout_s, memory_bytes, ptx_version
         self._assemble = assemble
         self._cache = Cache(user_cache() if cache is None else cache)
+        # Sources that took too long: under another configuration they would again.
+        self._too_long: dict[str, BuildTimeout] = {}
         self._server = Server()
         self._idle: list[Worker] = []
         self._lock = threading.Lock()
@@ -114,8 +116,14 @@ class Compiler:
             entry = self._cache.get(key)
             if entry is not None:
                 return _built(request, entry, (("cache", time.perf_counter() - start),))
-            ir, seconds = self._ir(ir_key, request)
-            entry = self._compiled(request, ir)
+            if ir_key in self._too_long:
+                raise self._too_long[ir_key]
+            try:
+                ir, seconds = self._ir(ir_key, request)
+                entry = self._compiled(request, ir)
+            except BuildTimeout as error:
+                self._too_long[ir_key] = error
+                raise
             self._cache.put(key, entry)
         stages = (("frontend", seconds), *((str(name), float(s)) for name, s in entry[0]["stages"]))
         return _built(request, entry, stages)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from r3bench.errors import BuildError, DeviceUnavailable
+from r3bench.errors import BuildError, BuildTimeout, DeviceUnavailable
 from r3bench.space import Options
 from r3bench.toolchain import wire
 
@@ -113,7 +113,7 @@ class Worker:
     def ask(
         self, request: bytes, *, what: str, timeout_s: float, known: Callable[[str], bool] = lambda _: False
     ) -> tuple[dict[str, Any], bytes]:
-        """The worker's answer. BuildError, with the worker gone, where it died, timed out or sent nonsense.
+        """The worker's answer. BuildError, with the worker gone, where it died or sent nonsense; BuildTimeout, too.
 
         ``known`` answers the worker's question whether code for an optimized module is at hand already.
         """
@@ -133,7 +133,7 @@ class Worker:
                 header, blob = self._receive(deadline)
         except TimeoutError:
             self.end()
-            raise BuildError(f"{what} took longer than {timeout_s:g} s and was stopped") from None
+            raise BuildTimeout(f"{what} took longer than {timeout_s:g} s and was stopped") from None
         except (EOFError, ConnectionError, ValueError) as error:
             words = self._last_words()
             if self._has_answered and words == _KILLED:

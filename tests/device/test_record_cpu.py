@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,12 @@ import pytest
 
 from r3bench import store
 from r3bench.devices import Device, open_device
-from r3bench.errors import RecordError
+from r3bench.errors import LaunchError, RecordError
 from r3bench.model import Status, Variant
 from r3bench.record import Session, Struct
 from r3bench.replay import replay
 from r3bench.toolchain import Compiler
+from tests.device.run_kernel import Runner
 
 SOURCE = """\
 struct Field { double* data; int n; float scale; };
@@ -131,3 +133,21 @@ def test_a_fault_names_the_kernel_and_leaves_the_session_usable(session: Session
         module, "scale", 1, 32, [Struct(bytes(8) + np.int32(2).tobytes() + np.float32(3).tobytes(), {0: test})]
     )
     assert test.values.tolist() == [3, 3]
+
+
+HUGE = '__device__ double big[1ull << 43];\nextern "C" __global__ void k(double* x) { big[1] = x[0]; }\n'
+
+
+def test_variables_larger_than_memory_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text(HUGE)
+    with Session("app", tmp_path, "cpu") as session:
+        module = session.module("k.cu")
+        with pytest.raises(RecordError, match="device variable big has 70368744177664 bytes, more than half"):
+            session.launch(module, "k", 1, 32, [session.array("x", [1.0])])
+
+
+def test_the_device_loads_no_variables_larger_than_memory(tmp_path: Path) -> None:
+    with closing(open_device("cpu")) as device, Compiler(1, cache=tmp_path) as compiler:
+        runner = Runner(compiler, device, HUGE)
+        with pytest.raises(LaunchError, match="out of memory: k with its variables needs 70368744177664 bytes"):
+            runner("k", (1,), (32,), np.ones(1))

@@ -83,6 +83,15 @@ def test_a_bad_store_fails_alone(project: pytest.Pytester, damage: Callable[[Pat
     assert digest(project.path / "captures") == before
 
 
+@pytest.mark.parametrize("choice", ["captures", "captures/app/note.zarr"])
+def test_a_file_where_a_store_should_be_is_a_failed_item(project: pytest.Pytester, choice: str) -> None:
+    (project.path / "captures/app/note.zarr").write_text("not a store")
+    result = project.runpytest(choice, "-k", "correctness")
+    assert result.parseoutcomes()["failed"] == 1
+    result.stdout.fnmatch_lines(["*note.zarr*"])
+    assert "Traceback" not in result.stdout.str()
+
+
 def test_a_missing_store_is_a_usage_error(project: pytest.Pytester) -> None:
     shutil.rmtree(project.path / STORE)
     result = project.runpytest(str(STORE))

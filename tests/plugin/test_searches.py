@@ -109,6 +109,17 @@ def test_ctrl_c_ends_with_a_report_of_what_was_found(slow_project: pytest.Pytest
     assert sum(kernel["evaluations"] for kernel in report["kernels"]) >= 5
 
 
+def test_ctrl_c_twice_ends_the_same_way(slow_project: pytest.Pytester) -> None:
+    with running(slow_project) as process:
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED
+    assert "Traceback" not in output
+    assert "report: reports/app/report.md" in output
+
+
 def test_kill_9_damages_nothing_and_the_search_goes_on_from_there(slow_project: pytest.Pytester) -> None:
     with running(slow_project) as process:
         os.kill(process.pid, signal.SIGKILL)

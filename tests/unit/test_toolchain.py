@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from r3bench.errors import BuildError, Unsupported
+from r3bench.errors import BuildError, BuildTimeout, Unsupported
 from r3bench.model import Configuration, LaunchConfig, Parameter, Specialization, Target, facts_of
 from r3bench.toolchain import BuildRequest, Built, Compiler, UnitFacts, assembler, libdevice
 
@@ -290,10 +290,21 @@ def test_an_abort_of_llvm_fails_its_request_alone(compiler: Compiler) -> None:
 def test_a_build_that_takes_too_long_is_stopped_with_all_it_started(tmp_path: Path) -> None:
     with Compiler(1, cache=tmp_path, timeout_s=1.0) as compiler:
         before = time.monotonic()
-        with pytest.raises(BuildError, match="longer than 1 s"):
+        with pytest.raises(BuildTimeout, match="longer than 1 s"):
             build(compiler, HEAVY, "k")
         assert time.monotonic() - before < 5
         assert build(compiler).module
+
+
+def test_a_source_that_took_too_long_is_not_built_again_in_another_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Compiler(1, cache=tmp_path, timeout_s=1.0) as compiler:
+        with pytest.raises(BuildTimeout):
+            build(compiler, HEAVY, "k")
+        monkeypatch.setattr(compiler, "_ask", lambda *what: pytest.fail("it was asked again"))
+        with pytest.raises(BuildTimeout, match="longer than 1 s"):
+            build(compiler, HEAVY, "k", configuration=Configuration(pipeline="O1"))
 
 
 def test_a_build_that_takes_too_much_memory_fails_alone(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from r3bench.devices.cpu.available import check_available
 from r3bench.devices.cpu.elf import Symbols, read_symbols
 from r3bench.devices.cpu.provided import CHECKS, IGNORED, NAMES
 from r3bench.errors import LaunchError
@@ -57,6 +58,7 @@ def check_binary(binary: Binary, target: Target) -> Symbols:
     checks = CHECKS if facts_of(binary.facts).get("checked") else frozenset()
     if unknown := sorted(symbols.undefined - NAMES - IGNORED - checks):
         raise LaunchError(f"{binary.symbol} calls {', '.join(unknown)}, which the CPU device does not provide")
+    check_available(sum(held.nbytes for held in symbols.variables.values()), f"{binary.symbol} with its variables")
     if missing := sorted({"r3_run_block", "r3_frame_bytes"} - symbols.defined.keys()):
         raise LaunchError(f"{binary.symbol} cannot be loaded: its object does not define {', '.join(missing)}")
     return symbols
