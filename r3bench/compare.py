@@ -73,6 +73,7 @@ _BY_DTYPE = {
 }
 _MANTISSA_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
 _SMALLEST_EXPONENT = {"float64": -1022, "float32": -126, "float16": -14, "bfloat16": -126}
+_PICTURE = (16, 48)  # most rows and columns of a picture of differences
 _COMPONENT = {"complex64": "float32", "complex128": "float64"}
 
 
@@ -346,7 +347,29 @@ def _difference(
         worst_actual=_text(now, worst, dtype),
         error=float(error[at]),
         limit=float(limit[at]),
+        picture=picture(places, shape),
     )
+
+
+def picture(places: NDArray[np.intp], shape: tuple[int, ...]) -> tuple[str, ...]:
+    """Where these elements lie in a buffer, coarsely: see :class:`~r3bench.model.Difference`.
+
+    The last dimension lies along a row, all others count as rows.
+    """
+    rows, columns = prod(shape[:-1]), shape[-1]
+    high, wide = min(rows, _PICTURE[0]), min(columns, _PICTURE[1])
+    cells = np.zeros((2, high, wide))
+    row, column = places // columns * high // rows, places % columns * wide // columns
+    np.add.at(cells[0], (row, column), 1)
+    cells[1] = np.outer(_parts(rows, high), _parts(columns, wide))
+    tenths = np.minimum(10 * cells[0] // cells[1], 9).astype(int)
+    shown = np.where(cells[0] > 0, tenths.astype(str), ".")
+    return tuple("".join(line) for line in shown)
+
+
+def _parts(length: int, parts: int) -> NDArray[np.int64]:
+    """How many of so many elements lie in each part, element n being in part ``n * parts // length``."""
+    return np.diff(-(-np.arange(parts + 1) * length // parts))
 
 
 def _index(place: int, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from math import prod
 from typing import Any, Literal
@@ -331,7 +331,9 @@ class Difference:
 
     ``count`` elements differ; ``first`` is the first of them, ``worst`` the one with the largest error; values are
     given as text so that 64-bit integers and NaN payloads stay exact. ``error`` is the worst absolute difference and
-    ``limit`` what was allowed there (0 for exact comparison).
+    ``limit`` what was allowed there (0 for exact comparison). ``picture`` shows where they lie, row by row: each
+    character is a part of the buffer, ``.`` where nothing differs, else the tenths of it that do; empty where the
+    device did not say.
     """
 
     buffer: str
@@ -345,6 +347,7 @@ class Difference:
     worst_actual: str
     error: float
     limit: float
+    picture: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from r3bench.compare import (
     default_tolerance,
     differences,
     judge,
+    picture,
 )
 from r3bench.model import Allocation, Difference, Global, LaunchConfig, ReplayUnit, Status
 
@@ -262,3 +263,27 @@ def test_an_ignored_element_may_hold_anything() -> None:
     found = diff([1.0, 2.0, 3.0], [1.0, np.nan, 4.0], "float64", ignoring)
     assert found is not None
     assert found.count == 1
+
+
+@pytest.mark.parametrize(
+    ("places", "shape", "expected"),
+    [
+        ([0, 5], (2, 4), ("9...", ".9..")),
+        ([3], (4,), ("...9",)),
+        ([4, 5, 6, 7], (2, 2, 2), ("..", "..", "99", "99")),
+        ([0], (1,), ("9",)),
+        ([0, 1, 2], (96,), ("95" + "." * 46,)),
+    ],
+)
+def test_a_picture_shows_where_a_buffer_differs(
+    places: list[int], shape: tuple[int, ...], expected: tuple[str, ...]
+) -> None:
+    assert picture(np.array(places), shape) == expected
+
+
+def test_a_picture_of_a_large_buffer_is_small_and_loses_nothing() -> None:
+    places = np.arange(0, 1_000_000, 1000)  # the first column
+    found = picture(places, (1000, 1000))
+    assert (len(found), len(found[0])) == (16, 48)
+    assert {line[0] for line in found} == {"0"}, "a few of a hundred are still seen"
+    assert {line[1:] for line in found} == {"." * 47}
