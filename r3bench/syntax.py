@@ -132,9 +132,20 @@ def plain_name(demangled: str) -> str:
 
 @lru_cache(maxsize=64)
 def functions(text: str) -> tuple[Function, ...]:
-    """Every function defined in the text, in order."""
-    found = (_function(node) for node in walk(parse(text)) if node.type == "function_definition")
+    """Every function defined in the text, in order; those inside of functions only where the text has errors."""
+    root = parse(text)
+    nodes = walk(root) if root.has_error else _outside_bodies(root)
+    found = (_function(node) for node in nodes if node.type == "function_definition")
     return tuple(function for function in found if function is not None)
+
+
+def _outside_bodies(root: Node) -> Iterator[Node]:
+    """As :func:`walk`, but for what is in the body of a function."""
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending.extend(child for child in reversed(node.named_children) if child.type != "compound_statement")
 
 
 def kernels(text: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 from r3bench.errors import BadReply, BuildError
@@ -53,9 +54,9 @@ def revised(
     text = _edited(answer, shown(items)) if _BLOCK.search(answer) else _code(answer, items)
     if "\N{REPLACEMENT CHARACTER}" in text:
         raise BadReply("not UTF-8", "the code is not UTF-8 text")
-    changed = _Splice(files, main, kernel, items).put(FILE_LINE.sub("", text))
-    asked = _launch(answer) or launch
-    if asked == launch and all(tokens(changed[path]) == tokens(files[path]) for path in files):
+    splice, asked = _Splice(files, main, kernel, items), _launch(answer) or launch
+    changed = splice.put(FILE_LINE.sub("", text))
+    if asked == launch and not splice.changes:
         raise BadReply("nothing changed", "the code is the one that it was made from")
     return Revision(files=tuple(sorted(changed.items())), launch=asked, description=_description(answer))
 
@@ -157,12 +158,17 @@ class _Splice:
 
     def __init__(self, files: Mapping[str, str], main: str, kernel: str, items: Sequence[Item]) -> None:
         self.files, self.main, self.kernel, self.items = files, main, kernel, items
-        held = [node for text in files.values() for _, node in definitions(text)]
-        self.known = {tuple(tokens(text_of(whole(node)))) for node in held}
-        self.taken = {function.name for text in files.values() for function in functions(text)}
         self.prints = any(_prints(item.text) for item in items)
+        self.changes = False
+
+    @cached_property
+    def known(self) -> set[tuple[str, ...]]:
+        """The tokens of every definition that the files hold."""
+        held = [node for text in self.files.values() for _, node in definitions(text)]
+        return {tuple(tokens(text_of(whole(node)))) for node in held}
 
     def put(self, text: str) -> dict[str, str]:
+        """The files with the text's definitions in them; ``changes`` then says whether that makes any other code."""
         edits: dict[str, list[Edit]] = {path: [] for path in self.files}
         waiting: list[str] = []
         for definition, own in self._parts(text):
@@ -178,6 +184,7 @@ class _Splice:
 
     def _replaced(self, item: Item, definition: str, new: Sequence[str]) -> list[Edit]:
         self._check(item, definition)
+        self.changes = self.changes or tokens(definition) != tokens(item.text)
         front = [Edit(item.start, item.start, text + "\n\n") for text in new]
         return front if definition == item.text else [*front, Edit(item.start, item.end, definition)]
 
@@ -217,10 +224,16 @@ class _Splice:
             return False
         if own is not None and own.kernel:
             raise BadReply("wrong kernel", f"the answer defines the kernel {own.name}; only {self.kernel} is open")
-        if own is not None and own.name in self.taken and not any(own.name == item.name for item in self.items):
+        if own is not None and self._is_closed(own.name):
             raise BadReply("closed function", f"{own.name} is not open: only {self.kernel} and what it calls are")
         self._check_contents(definition)
+        self.changes = True
         return True
+
+    def _is_closed(self, name: str) -> bool:
+        """Whether the files define a function that is not open."""
+        taken = any(function.name == name for text in self.files.values() for function in functions(text))
+        return taken and not any(item.name == name for item in self.items)
 
     def _check(self, item: Item, definition: str) -> None:
         if item.kernel and _signature(definition, self.kernel) != _signature(item.text, self.kernel):

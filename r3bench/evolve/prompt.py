@@ -21,7 +21,8 @@ from r3bench.evolve.program import Program
 
 Message = Mapping[str, Any]
 
-REMEMBERED = 128  # orders of earlier prompts that may still be in a server's cache
+REMEMBERED = 24  # orders of earlier prompts: about as many as a server's cache of 64k tokens still holds
+BUDGET = 8_000  # tokens: what is longer is cached worse, and read worse
 _DETAIL = 300  # characters of what went wrong with a program
 
 
@@ -116,12 +117,11 @@ class Prompter:
     ``budget`` is the most tokens of a prompt, as :func:`token_count` counts; the parent is shown whatever it takes.
     """
 
-    def __init__(self, brief: Brief, *, budget: int = 16_000) -> None:
+    def __init__(self, brief: Brief, *, budget: int = BUDGET) -> None:
         self.brief = brief
         self.budget = budget
         self._orders: deque[tuple[str, ...]] = deque(maxlen=REMEMBERED)
         self._blocks: dict[str, str] = {}
-        self._times: Counter[str] = Counter()
         self._parents: Counter[str] = Counter()
 
     def build(self, draw: Draw) -> Prompt:
@@ -129,7 +129,6 @@ class Prompter:
         chosen = self.chosen(draw)
         known, order = self._order({program.id: program for program in chosen if self._block(program)})
         self._orders.append(tuple(program.id for program in order))
-        self._times.update(program.id for program in order)
         self._parents[draw.parent.id] += 1
         return Prompt(
             brief=self.brief,
@@ -162,11 +161,11 @@ class Prompter:
         return self._blocks[program.id]
 
     def _order(self, programs: Mapping[str, Program]) -> tuple[int, list[Program]]:
-        """How many programs begin it as in an earlier prompt, and all of them: what was shown most often comes next."""
+        """How many programs begin it as in an earlier prompt, and all of them: the best, which last, come next."""
         prefixes = (tuple(takewhile(programs.__contains__, order)) for order in self._orders)
         prefix = max(prefixes, key=lambda ids: sum(len(self._block(programs[i])) for i in ids), default=())
-        rest = sorted(programs.keys() - set(prefix), key=lambda i: (-self._times[i], i))
-        return len(prefix), [programs[i] for i in (*prefix, *rest)]
+        rest = sorted((p for p in programs.values() if p.id not in prefix), key=_best_first)
+        return len(prefix), [*(programs[i] for i in prefix), *rest]
 
 
 # -- the tail ---------------------------------------------------------------------------------------------------------

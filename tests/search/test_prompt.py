@@ -98,7 +98,7 @@ def test_marks_stand_where_the_known_beginning_ends_and_change_no_byte() -> None
     prompter = Prompter(BRIEF)
     prompter.build(Draw(step=1, parent=PROGRAMS[3], others=(PROGRAMS[1],)))
     prompt = prompter.build(Draw(step=2, parent=PROGRAMS[3], others=(PROGRAMS[1], PROGRAMS[2])))
-    assert (prompt.known, prompt.shown) == (2, ("p1", "p3", "p2"))
+    assert (prompt.known, prompt.shown) == (2, ("p3", "p1", "p2"))
     parts = [part for message in prompt.messages(marked=True) for part in message["content"]]
     assert "".join(part["text"] for part in parts) == prompt.static + prompt.question
     assert [("cache_control" in part) for part in parts] == [True, True, True, False]
