@@ -181,7 +181,8 @@ def test_a_wrong_kernel_fails_at_the_end_and_is_annotated_at_its_line(repository
 
 def test_inputs_are_data_whatever_they_hold(repository: Path) -> None:
     hostile = "$(touch owned) `touch owned`; touch owned"
-    runner = Runner(repository, dict.fromkeys(("base", "captures", "gate", "device", "fail-on", "evolve", "budget"), hostile))
+    names = ("base", "captures", "gate", "device", "fail-on", "evolve", "budget")
+    runner = Runner(repository, dict.fromkeys(names, hostile))
     assert runner.run("Guard") == 0
     assert runner.outputs["guard"]["status"] == "2"
     assert runner.run("Evolve") == 0
