@@ -21,6 +21,7 @@ PACKAGES = (
     ("httpx", "openai", "language models by OpenAI's protocol"),
     ("litellm", "llm", "language models of any provider"),
     ("pytest-xdist", "test", "pytest -n"),
+    ("clang-tidy", "toolkit", "clang's CUDA headers, for sources that include CUDA's own"),
 )
 
 Row = tuple[str, str, str, str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from r3bench.record.application import Plan
     from r3bench.record.dump import Launched
     from r3bench.record.sources import Found
+
+_ADDED = ("launches", "recorded", "gpu_seconds", "timed")
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -134,7 +137,7 @@ def profile(processes: list[dict[str, Any]]) -> str:
 
     from r3bench.record.names import demangled
 
-    kernels = sorted((k for p in processes for k in p["kernels"]), key=lambda k: -k["gpu_seconds"])
+    kernels = sorted(_merged(processes), key=lambda k: -k["gpu_seconds"])
     total = sum(k["gpu_seconds"] for k in kernels) or 1.0
     rows = [
         (
@@ -160,10 +163,19 @@ def coverage(processes: list[dict[str, Any]]) -> str:
     from r3bench.record.names import demangled
 
     rows = []
-    for process in processes:
-        for kernel in process["kernels"]:
-            missed = "; ".join(f"{count} not recorded: {why}" for why, count in kernel["reasons"].items())
-            rows.append((demangled(kernel["kernel"]), kernel["launches"], kernel["recorded"], missed))
-        if process["unknown"]:
-            rows.append(("(unknown function)", process["unknown"], 0, "the driver does not say what it is"))
+    for kernel in _merged(processes):
+        missed = "; ".join(f"{count} not recorded: {why}" for why, count in kernel["reasons"].items())
+        rows.append((demangled(kernel["kernel"]), kernel["launches"], kernel["recorded"], missed))
+    if unknown := sum(process["unknown"] for process in processes):
+        rows.append(("(unknown function)", unknown, 0, "the driver does not say what it is"))
     return str(tabulate(rows, headers=("kernel", "launches", "recorded", "remarks")))
+
+
+def _merged(processes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Kernels that were launched, of all processes and modules, by symbol."""
+    found: dict[str, dict[str, Any]] = {}
+    for kernel in (kernel for process in processes for kernel in process["kernels"] if kernel["launches"]):
+        same = found.setdefault(kernel["kernel"], {**kernel, **dict.fromkeys(_ADDED, 0), "reasons": Counter()})
+        same.update({name: same[name] + kernel[name] for name in _ADDED})
+        same["reasons"].update(kernel["reasons"])
+    return list(found.values())

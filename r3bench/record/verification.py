@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
 from r3bench.compare import EXACT, buffers, differences
-from r3bench.devices import Bytes, Device
+from r3bench.devices import Bytes, Device, Memory
 from r3bench.errors import CandidateFailure
-from r3bench.model import Capture, Difference, ReplayUnit, Variant
+from r3bench.model import Capture, Difference, Variant
 from r3bench.replay import Builder, Material, build, read_material
 
 
@@ -48,37 +49,43 @@ def verify(capture: Capture, device: Device, compiler: Builder, runs: int) -> It
 
 
 def _verified(material: Material, device: Device, compiler: Builder, runs: int) -> Verified:
-    unit, wrong, exact = material.unit, dict[str, list[Difference]](), 0
-    replays = Replays(material, device, compiler)
-    for _ in range(runs):
-        found = _different(unit, material.expected, replays(material.before))
-        exact += not found
-        for difference in found:
-            wrong.setdefault(difference.buffer, []).append(difference)
+    replays, wrong, exact = Replays(material, device, compiler), dict[str, list[Difference]](), 0
+    with replays.memory(material.before) as memory:
+        for _ in range(runs):
+            device.restore(memory)
+            replays.launch(memory)
+            found = device.compare(memory, material.expected, replays.exactly).differences
+            exact += not found
+            for difference in found:
+                wrong.setdefault(difference.buffer, []).append(difference)
     noise = [Noise(name, len(all_), max(all_, key=lambda d: (d.error, d.count))) for name, all_ in wrong.items()]
-    return Verified(unit.index, runs, exact, tuple(noise), vacuous=not unit.written)
-
-
-def _different(unit: ReplayUnit, expected: Mapping[str, Bytes], left: Mapping[str, Bytes]) -> list[Difference]:
-    found = (differences(expected[buffer.name], left[buffer.name], buffer, EXACT) for buffer in buffers(unit))
-    return [difference for difference in found if difference is not None]
+    return Verified(material.unit.index, runs, exact, tuple(noise), vacuous=not material.unit.written)
 
 
 class Replays:
-    """Launches the recorded kernel on given memory."""
+    """Launches the recorded kernel of a unit on any memory of its shape; ``exactly``: no tolerance."""
 
     def __init__(self, material: Material, device: Device, compiler: Builder) -> None:
         self._unit, self._device = material.unit, device
         self._kernel = device.load(build(material, Variant(), device.target, compiler).result().binary)
+        self.exactly = {buffer.name: EXACT for buffer in buffers(material.unit)}
+
+    @contextmanager
+    def memory(self, before: Mapping[str, Bytes]) -> Iterator[Memory]:
+        memory = self._device.allocate(self._unit, before)
+        try:
+            yield memory
+        finally:
+            self._device.release(memory)
+
+    def launch(self, memory: Memory) -> None:
+        self._device.launch(self._kernel, memory, self._unit.launch)
 
     def __call__(self, before: Mapping[str, Bytes]) -> dict[str, Bytes]:
         """What a launch leaves in memory, by name; CandidateFailure where it does not end well."""
-        memory = self._device.allocate(self._unit, before)
-        try:
-            self._device.launch(self._kernel, memory, self._unit.launch)
+        with self.memory(before) as memory:
+            self.launch(memory)
             return {name: np.array(data) for name, data in self._device.download(memory).items()}
-        finally:
-            self._device.release(memory)
 
 
 def compared(one: Capture, other: Capture, memory: Sequence[tuple[Material, Material]]) -> Iterator[str]:

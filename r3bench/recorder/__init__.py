@@ -8,6 +8,8 @@
     streams.cpp    streams, captures into graphs, waiting          pages.cpp      digests of pages (pages.cu)
     profile.cpp    the time of every launch                        pipeline.cpp   device to disk
     plan.cpp       what the user asked for                         coverage.cpp   what became of every launch
+    copies.cpp     what else writes device memory                  graphs.cpp     launches inside graphs
+    substitutes.cpp  tuned kernels in place of the original        hip.cpp        the same of HIP, as far as it goes
 
 It needs glibc 2.17 or newer and a CUDA driver, no toolkit and no C++ library. Without a plan (``R3BENCH_PLAN``) it
 passes every call on.
@@ -27,7 +29,7 @@ from r3bench.errors import RecordError
 
 FOLDER = Path(__file__).parent
 _TIMEOUT_S = 300.0
-_FLAGS = (
+FLAGS = (
     *("-x", "c++", "-std=c++17", "-O2", "-fPIC", "-shared", "-nostdlib++", "-nostdinc++", "-fno-exceptions"),
     *("-fno-rtti", "-fno-threadsafe-statics", "-fno-c++-static-destructors", "-fvisibility=hidden"),
     *("-ftls-model=initial-exec", "-Wall", "-Wextra", "-Werror"),
@@ -56,7 +58,7 @@ def _cache() -> Path:
 
 def _key(sources: list[Path]) -> str:
     inputs = [*sources, *sorted(FOLDER.glob("*.h")), *FOLDER.glob("*.ptx")]
-    digest = hashlib.sha256("\0".join((*_FLAGS, platform.machine(), frontend.compiler_version())).encode())
+    digest = hashlib.sha256("\0".join((*FLAGS, platform.machine(), frontend.compiler_version())).encode())
     for path in inputs:
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:24]
@@ -65,7 +67,7 @@ def _key(sources: list[Path]) -> str:
 def _compile(sources: list[Path], target: Path) -> None:
     machine = f"{platform.machine()}-linux-gnu.2.17"
     define = f'-DR3_PAGES_PTX="{FOLDER / "pages.ptx"}"'
-    command = [str(frontend.find_compiler()), "cc", *_FLAGS, "-target", machine, define, *map(str, sources)]
+    command = [str(frontend.find_compiler()), "cc", *FLAGS, "-target", machine, define, *map(str, sources)]
     try:
         done = subprocess.run(
             [*command, "-ldl", "-lpthread", "-o", str(target)],

@@ -129,6 +129,10 @@ bool parameter_of(Handle function, size_t index, Parameter &parameter) {
 
 }  // namespace
 
+Kernel *kernel_registered(const void *function) { return known(const_cast<void *>(function)); }
+
+void kernel_register(Handle function, Handle module, const char *name) { function_found(function, module, name); }
+
 Kernel *kernel_of(Handle function) {
     if (Kernel *kernel = known(function)) return kernel;
     ask(function);

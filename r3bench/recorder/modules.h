@@ -43,6 +43,10 @@ struct Kernel {
 // The kernel behind a CUfunction or CUkernel; null where the driver does not know it either.
 Kernel *kernel_of(Handle function);
 
+// The same for one that was registered by name, without asking the driver.
+Kernel *kernel_registered(const void *function);
+void kernel_register(Handle function, Handle module, const char *name);
+
 // Parameters asked from the driver once; false where it cannot say.
 bool kernel_describe(Kernel &kernel, Handle function);
 

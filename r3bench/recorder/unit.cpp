@@ -33,6 +33,7 @@ struct Buffer {
 namespace {
 
 const int64_t ZEROS = -1;
+const uint64_t COPIED_PAGES = 2048;  // at a time, so that copying goes on while further pages are looked at
 long units;
 uint64_t total_bytes;
 
@@ -234,7 +235,8 @@ Problem Unit::copy(Buffer &buffer, bool changed_only) {
         if (!now[page].zero()) {
             uint64_t &known = places_.at(now[page]);  // one more than the place; 0 where it is new
             if (!known) {
-                if (count && from + count != page && !flush()) return "its memory could not be copied to disk";
+                bool apart = count && from + count != page;
+                if ((apart || count == COPIED_PAGES) && !flush()) return "its memory could not be copied to disk";
                 if (!count) from = page;
                 count++;
                 known = ++pages_;

@@ -26,7 +26,9 @@ __global__ void twice(float *at, int count) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < count) at[i] += 1;
     grid.sync();
-    if (i < count) at[i] += at[count - 1 - i];
+    float other = i < count ? at[count - 1 - i] : 0;
+    grid.sync();
+    if (i < count) at[i] += other;
 }
 
 __global__ void __cluster_dims__(2, 1, 1) clustered(float *at, int count) {
