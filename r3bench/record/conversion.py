@@ -13,7 +13,7 @@ import numpy as np
 from r3bench import store
 from r3bench.errors import RecordError
 from r3bench.model import Allocation, Capture, Global, LaunchConfig, Parameter, Pointer, ReplayUnit
-from r3bench.record.dump import PAGE, Bytes, Held, Launched, filled
+from r3bench.record.dump import PAGE, Bytes, Held, Launched, Pages, filled
 from r3bench.record.fatbin import machine_code
 from r3bench.record.names import demangled
 from r3bench.record.sources import Found
@@ -249,11 +249,11 @@ def unit(launched: Launched, index: int, parameters: Sequence[Parameter]) -> Con
     return Converted(recorded, UnitContents(before, after))
 
 
-def _before(piece: Piece, pages: Bytes) -> Bytes:
+def _before(piece: Piece, pages: Pages) -> Bytes:
     return filled(piece.held.before, pages, np.zeros(piece.nbytes, np.uint8), piece.start)
 
 
-def _after(piece: Piece, pages: Bytes, before: Bytes) -> Bytes:
+def _after(piece: Piece, pages: Pages, before: Bytes) -> Bytes:
     return filled(piece.held.after, pages, before.copy(), piece.start)
 
 

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from r3bench.errors import RecordError
 
 PAGE = 4096
+# As stripes.h lays them out.
+_STRIPES, _STRIPE_PAGES = 16, (8 << 20) // PAGE
 Bytes = NDArray[np.uint8]
 
 
@@ -40,6 +42,26 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Pages:
+    """Pages in stripes over several files."""
+
+    files: tuple[Path, ...]
+
+    def read(self, first: int, count: int) -> Bytes:
+        """The bytes of ``count`` pages from ``first`` on; zeros behind the end of a file."""
+        found = np.zeros(count * PAGE, np.uint8)
+        done = 0
+        while done < count:
+            stripe, within = divmod(first + done, _STRIPE_PAGES)
+            part = min(count - done, _STRIPE_PAGES - within)
+            with open(self.files[stripe % _STRIPES], "rb") as file:
+                file.seek((stripe // _STRIPES * _STRIPE_PAGES + within) * PAGE)
+                file.readinto(found[done * PAGE : (done + part) * PAGE].data)
+            done += part
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class Launched:
     """One recorded launch; ``facts`` is all that was written about it but its memory."""
 
@@ -56,16 +78,14 @@ class Launched:
         """The module image, if it was kept."""
         return self.path.parent / self.facts["image"] if self.facts["image"] else None
 
-    def pages(self) -> NDArray[np.uint8]:
-        """All pages of the launch, one a row, mapped and not read."""
-        file = self.path.with_suffix(".bin")
-        size = file.stat().st_size
-        if not size:
-            return np.zeros((0, PAGE), np.uint8)
-        flat: Bytes = np.memmap(file, np.uint8, "r")
-        if size % PAGE:
-            flat = np.concatenate([flat, np.zeros(PAGE - size % PAGE, np.uint8)])
-        return flat.reshape(-1, PAGE)
+    def pages(self) -> Pages:
+        """All pages of the launch, not read yet."""
+        return Pages(tuple(self.path.with_suffix(f".bin.{stripe}") for stripe in range(_STRIPES)))
+
+    @property
+    def nbytes(self) -> int:
+        """What its memory takes on disk."""
+        return sum(file.stat().st_size for file in self.pages().files)
 
 
 def launches(folder: Path) -> Iterator[Launched]:
@@ -97,7 +117,7 @@ def _parsed(path: Path) -> dict[str, Any]:
     return document
 
 
-def filled(runs: Sequence[Run], pages: Bytes, into: Bytes, start: int = 0) -> Bytes:
+def filled(runs: Sequence[Run], pages: Pages, into: Bytes, start: int = 0) -> Bytes:
     """Put the pages of runs into ``into``, which begins ``start`` bytes (whole pages) behind the buffer's start."""
     first, end = start // PAGE, (start + into.size + PAGE - 1) // PAGE
     for run in runs:
@@ -109,8 +129,8 @@ def filled(runs: Sequence[Run], pages: Bytes, into: Bytes, start: int = 0) -> By
             target[:] = 0
             continue
         place = run.place + (low - run.first) * run.step
-        rows = pages[place : place + high - low] if run.step else pages[[place]].repeat(high - low, 0)
-        target[:] = rows.reshape(-1)[: target.size]
+        data = pages.read(place, high - low) if run.step else np.tile(pages.read(place, 1), high - low)
+        target[:] = data[: target.size]
     return into
 
 

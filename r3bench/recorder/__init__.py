@@ -6,7 +6,7 @@
     memory.cpp     allocations, by address                         recording.cpp  which launches, one at a time
     modules.cpp    images, kernels, variables (images.cpp: formats) unit.cpp       one recorded launch
     streams.cpp    streams, captures into graphs, waiting          pages.cpp      digests of pages (pages.cu)
-    profile.cpp    the time of every launch                        pipeline.cpp   device to disk
+    profile.cpp    the time of every launch                        pipeline.cpp   device to disk (stripes.cpp)
     plan.cpp       what the user asked for                         coverage.cpp   what became of every launch
     copies.cpp     what else writes device memory                  graphs.cpp     launches inside graphs
     substitutes.cpp  tuned kernels in place of the original        hip.cpp        the same of HIP, as far as it goes
@@ -32,7 +32,7 @@ _TIMEOUT_S = 300.0
 FLAGS = (
     *("-x", "c++", "-std=c++17", "-O2", "-fPIC", "-shared", "-nostdlib++", "-nostdinc++", "-fno-exceptions"),
     *("-fno-rtti", "-fno-threadsafe-statics", "-fno-c++-static-destructors", "-fvisibility=hidden"),
-    *("-ftls-model=initial-exec", "-Wall", "-Wextra", "-Werror"),
+    *("-ftls-model=initial-exec", "-Wall", "-Wextra", "-Werror", "-Wno-unused-command-line-argument"),
 )
 
 

@@ -111,7 +111,7 @@ public:
         return slot.used ? &slot.value : nullptr;
     }
     V &at(const K &key) {
-        if (2 * (count_ + 1) > slots_.size()) rehash();
+        reserve(1);
         Slot &slot = place(key);
         if (!slot.used) {
             slot.used = true;
@@ -119,6 +119,12 @@ public:
             count_++;
         }
         return slot.value;
+    }
+    // Room for so many more, so that the table is not built anew time and again.
+    void reserve(size_t count) {
+        size_t wanted = 64;
+        while (wanted < 2 * (count_ + count + 1)) wanted *= 2;
+        if (wanted > slots_.size()) rehash(wanted);
     }
     void clear() {
         slots_.clear();
@@ -142,10 +148,10 @@ private:
         while (slots_[at].used && !(slots_[at].key == key)) at = (at + 1) & mask;
         return slots_[at];
     }
-    void rehash() {
+    void rehash(size_t size) {
         Vector<Slot> old;
         old.swap(slots_);
-        slots_.resize(old.empty() ? 64 : 2 * old.size());
+        slots_.resize(size);
         for (Slot &slot : old)
             if (slot.used) place(slot.key) = slot;
     }

@@ -10,7 +10,7 @@ namespace r3 {
 namespace {
 
 const size_t SLOT_BYTES = 8 << 20;
-const unsigned SLOTS = 12, WRITERS = 6, IN_FLIGHT = 3;
+const unsigned SLOTS = 16, WRITERS = 10, IN_FLIGHT = 3;
 
 struct Slot {
     unsigned char *bytes;
@@ -28,7 +28,7 @@ struct State {
     unsigned writing;
     bool ready, failed;
     Handle context, stream;
-    int file;
+    const Stripes *file;
     const Vector<Allocation> *known;
     Vector<char> *reached;
     Slot *flying[IN_FLIGHT];
@@ -58,7 +58,7 @@ void look_for_pointers(const unsigned char *bytes, size_t nbytes) {
 
 void write_slot(Slot &slot) {
     if (state.reached) look_for_pointers(slot.bytes, slot.nbytes);
-    if (!write_at(state.file, slot.bytes, slot.nbytes, slot.offset)) state.failed = true;
+    if (!state.file->write(slot.bytes, slot.nbytes, slot.offset)) state.failed = true;
 }
 
 void *writer(void *) {
@@ -150,9 +150,9 @@ void land() {
 
 }  // namespace
 
-bool pipeline_begin(int file, const Vector<Allocation> *known, Vector<char> *reached) {
+bool pipeline_begin(const Stripes &file, const Vector<Allocation> *known, Vector<char> *reached) {
     if (!prepare()) return false;
-    state.file = file, state.known = known, state.reached = reached;
+    state.file = &file, state.known = known, state.reached = reached;
     state.failed = false;
     return true;
 }

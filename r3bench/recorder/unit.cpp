@@ -1,9 +1,5 @@
 #include "unit.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <unistd.h>
-
 #include "driver.h"
 #include "folder.h"
 #include "pages.h"
@@ -126,15 +122,13 @@ Unit::Unit(Kernel &kernel, const Launch &launch, long occurrence)
 }
 
 Unit::~Unit() {
-    if (file_ >= 0) close(file_);
     for (Buffer *buffer : buffers_) destroy(buffer);
 }
 
 Problem Unit::before() {
     Text path;
     path.add("%s/%s.bin", folder(), name_);
-    file_ = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (file_ < 0) return "the disk refused a file";
+    if (!file_.create(path.c_str())) return "the disk refused a file";
     if (Problem problem = read_arguments()) return problem;
     memory_snapshot(known_);
     reached_.resize(known_.size());
@@ -220,6 +214,7 @@ Problem Unit::copy(Buffer &buffer, bool changed_only) {
     Vector<Digest> now;
     if (!pages_digest(buffer.address, buffer.nbytes, now)) return "its memory could not be read";
     Vector<Run> &runs = changed_only ? buffer.after : buffer.before;
+    if (!changed_only) places_.reserve(now.size());
     uint64_t from = 0, count = 0;
     auto flush = [&]() {
         if (!count) return true;

@@ -4,6 +4,7 @@
 #include "launch.h"
 #include "memory.h"
 #include "modules.h"
+#include "stripes.h"
 
 namespace r3 {
 
@@ -33,7 +34,7 @@ private:
     const Launch &launch_;
     long occurrence_;
     double when_;
-    int file_ = -1;
+    Stripes file_;
     char name_[32];
     uint64_t pages_ = 0;  // written to the file so far
     Vector<unsigned char> arguments_;

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
 
 import pytest
 
-from r3bench import frontend, recorder
+from r3bench import recorder
 from tests.recorder.elf import dynamic_symbols
 
 CUDA = """
@@ -57,10 +56,3 @@ def test_per_thread_forms_are_listed_beside_the_others(dynamic: list[tuple[str, 
     for name in names:
         if name.endswith(("_ptsz", "_ptds")):
             assert name[:-5] in names
-
-
-def test_a_compiler_for_64_bit_arm_takes_it() -> None:
-    sources = map(str, sorted(recorder.FOLDER.glob("*.cpp")))
-    define = f'-DR3_PAGES_PTX="{recorder.FOLDER / "pages.ptx"}"'
-    command = [str(frontend.find_compiler()), "cc", *recorder.FLAGS, "-target", "aarch64-linux-gnu.2.17", define]
-    subprocess.run([*command, "-fsyntax-only", *sources], check=True, timeout=120)
