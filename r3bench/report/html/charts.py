@@ -56,8 +56,8 @@ def _point(x: float, y: float, point: Point) -> Markup:
 
 
 def _names(places: Sequence[tuple[float, float, str]]) -> Iterator[Markup]:
-    """Names right or left of their points; one that would lie over another is left to the point's title."""
-    taken: list[tuple[float, float, float]] = []
+    """Names right or left of their points; one that would lie over another, or over a mark, is left to the title."""
+    taken = [(x - 6, y, x + 6) for x, y, _ in places]
     for x, y, name in sorted(places):
         width = 7.0 * len(name)
         for start, anchor in ((x + 9, None), (x - 9 - width, "end")):

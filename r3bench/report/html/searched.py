@@ -32,9 +32,10 @@ def searched(document: Mapping[str, Any]) -> tuple[str, list[Markup]]:
     title = f"{document['application']}: {improved} of {len(kernels)} kernels improved"
     warnings = [as_sentence(line) if (line := busy_line(kernels)) else "", _damage(document["damaged_ledger_lines"])]
     main = [
-        *_overview(entries, kernels),
+        *_overview(kernels),
         element("h2", "Kernels", id="kernels"),
         table("Largest gain first. Headings sort.", _HEAD, [_row(kernel) for kernel in kernels]),
+        *_methods(entries),
         *(_section(entry, kernel, LINES // len(entries)) for entry, kernel in zip(entries, kernels, strict=True)),
         element("h2", "How to read this"),
         *bullets(line.removeprefix("- ").replace("*", "") for line in LEGEND.splitlines()),
@@ -79,7 +80,7 @@ def best_arm(kernel: KernelResult) -> Comparison | None:
     return max(timed, key=lambda c: (c.decision is Decision.FASTER, c.speedup or 0.0), default=None)
 
 
-def _overview(entries: Sequence[Entry], kernels: Sequence[KernelResult]) -> Iterator[Markup]:
+def _overview(kernels: Sequence[KernelResult]) -> Iterator[Markup]:
     points = [_point(kernel) for kernel in kernels if kernel.baseline_ns]
     rows = [
         (kernel.kernel.split("/", 1)[-1] + _SUFFIX[arm.name], arm.comparison)
@@ -88,15 +89,12 @@ def _overview(entries: Sequence[Entry], kernels: Sequence[KernelResult]) -> Iter
         if _timed(arm.comparison)
     ]
     shown = []
+    if rows:
+        note = "+c: with configuration. Band: within the gate."
+        shown.append(figure("Speedups and their intervals", charts.forest(rows, rows[0][1].gate), note=note))
     if points:
         chart = charts.scatter(points, "time of the baseline", "time under r3bench")
         shown.append(figure("Time of a launch", chart, note="Hollow: nothing surely faster was found."))
-    if rows:
-        chart = charts.forest(rows, rows[0][1].gate)
-        shown.append(
-            figure("Speedups and their intervals", chart, note="+c: with configuration. Band: within the gate.")
-        )
-    shown += [figure(f"Full search against {name}", chart) for name, chart in _methods(entries)]
     if shown:
         yield element("div", *shown, class_="pair")
 
@@ -116,7 +114,7 @@ def _point(kernel: KernelResult) -> charts.Point:
     return charts.Point(kernel.kernel.split("/", 1)[-1], baseline, after or baseline, "faster" if claimed else "same")
 
 
-def _methods(entries: Sequence[Entry]) -> Iterator[tuple[str, Markup]]:
+def _methods(entries: Sequence[Entry]) -> Iterator[Markup]:
     """Other kinds of search that were run, each against the full one by ranking times at equal evaluations."""
     found: dict[str, list[charts.Point]] = {}
     for entry in entries:
@@ -127,8 +125,15 @@ def _methods(entries: Sequence[Entry]) -> Iterator[tuple[str, Markup]]:
                 x, y = _after(equal, curve), _after(equal, curves["full"])
                 kind = "faster" if y < x else "same"
                 found.setdefault(name, []).append(charts.Point(entry["kernel"].split("/", 1)[-1], x, y, kind))
-    for name, points in found.items():
-        yield name, charts.scatter(points, f"best ranking time, {name}", "best ranking time, full")
+    if found:
+        note = "Best ranking times at equal evaluations: quick measurements, no claims."
+        drawn = (
+            (name, charts.scatter(points, f"time under {name}", "time under full")) for name, points in found.items()
+        )
+        yield element("h2", "Kinds of search")
+        yield element(
+            "div", *(figure(f"Full search against {name}", chart, note=note) for name, chart in drawn), class_="pair"
+        )
 
 
 def _after(evaluations: int, curve: Sequence[Sequence[Any]]) -> float:
