@@ -136,10 +136,9 @@ def _parted(kernel: Function, lines: Mapping[str, str]) -> set[str]:
         after = successors(block.lines[-1])
         following[block.label] = [label for label in after if label not in ends] or after
     always = _always_behind(following)
-    uniform: dict[str, bool] = {}
     parted: set[str] = set()
     for block in kernel.blocks:
-        if len(set(following[block.label])) > 1 and not _is_uniform(block.lines[-1], lines, uniform):
+        if len(set(following[block.label])) > 1 and not _is_uniform(block.lines[-1], lines):
             waiting = list(following[block.label])
             seen: set[str] = set()
             while waiting:
@@ -166,7 +165,7 @@ def _always_behind(following: dict[str, list[str]]) -> dict[str, set[str]]:
     return found
 
 
-def _is_uniform(branch: str, lines: Mapping[str, str], known: dict[str, bool]) -> bool:
+def _is_uniform(branch: str, lines: Mapping[str, str]) -> bool:
     """Whether a branch depends on no thread's index and no memory."""
     waiting = LOCAL.findall(branch.split("label")[0])
     seen = set(waiting)
