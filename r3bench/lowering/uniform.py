@@ -30,10 +30,8 @@ class Shared:
 def share(cut: Cut, regions: Sequence[Sequence[Segment]]) -> list[Shared]:
     """Moves what is shared from the context of ``cut`` to its ``uniform``; the answer is what each region does."""
     definitions = {name: line for s in cut.segments for line in s.lines if (name := result_and_opcode(line)[0])}
-    names, needed = _candidates(cut, definitions)
-    if len(cut.segments) > _MOST_SEGMENTS:
-        names = set()
-    while True:
+    names, needed = _candidates(cut, definitions) if len(cut.segments) <= _MOST_SEGMENTS else (set(), set())
+    while names:
         found = [_Walk(cut, state, region, names, needed, definitions).walked() for state, region in enumerate(regions)]
         lost = {
             name
@@ -45,6 +43,8 @@ def share(cut: Cut, regions: Sequence[Sequence[Segment]]) -> list[Shared]:
             cut.keep_once(names)
             return found
         names -= lost
+    cut.keep_once(names)
+    return [Shared() for _ in regions]
 
 
 def _candidates(cut: Cut, definitions: Mapping[str, str]) -> tuple[set[str], set[str]]:

@@ -37,6 +37,19 @@ __global__ void apart(unsigned *y, int n, int m) {
   }
   y[threadIdx.x] = v;
 }
+__global__ void leaving(unsigned *y, int n, int m) {
+  __shared__ unsigned s[48];
+  unsigned v = m, scale = 1;
+  for (int k = 0; k < n; k++) {
+    if (threadIdx.x == 47 - k) break;
+    s[threadIdx.x] = k + threadIdx.x;
+    __syncthreads();
+    v = v * 3 + s[threadIdx.x / 2] * scale;
+    __syncthreads();
+    scale = scale * 5 + k;
+  }
+  y[threadIdx.x] = v + scale;
+}
 __global__ void swapped(unsigned *y, int n, int m) {
   unsigned a = threadIdx.x, b = 1;
   for (int i = threadIdx.x; i < n; i += blockDim.x) { unsigned t = a; a = b; b = t + b + i; }
@@ -110,6 +123,18 @@ def apart(n: int, m: int) -> list[int]:
     return [m + (sum(k * k for k in range(n)) if thread < 20 else 0) for thread in range(THREADS)]
 
 
+def leaving(n: int, m: int) -> list[int]:
+    """Threads go at different passes, with what they shared until then; thread t / 2 goes after thread t."""
+    found = []
+    for thread in range(THREADS):
+        v, scale = m, 1
+        for k in range(min(n, 47 - thread)):
+            v = v * 3 + (k + thread // 2) * scale
+            scale = scale * 5 + k
+        found.append(v + scale)
+    return found
+
+
 def swapped(n: int, m: int) -> list[int]:
     found = []
     for thread in range(THREADS):
@@ -164,7 +189,7 @@ def ir() -> str:
     return compiled(TEXT)
 
 
-@pytest.mark.parametrize("right", [swapped, stopped, turns, either, nested, first_ones, down, apart])
+@pytest.mark.parametrize("right", [swapped, stopped, turns, either, nested, first_ones, down, apart, leaving])
 def test_every_order_gives_the_right_values(ir: str, right: Callable[[int, int], Sequence[int]]) -> None:
     kernel = Kernel(ir, right.__name__)
     for n, m in ((0, 0), (1, 5), (3, 47), (5, 2), (100, 100), (48, 20), (96, 48)):
