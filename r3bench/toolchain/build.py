@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 
 import llvmlite.binding as llvm
 
@@ -45,10 +46,14 @@ class Product:
         self.stages[name] = time.perf_counter() - start
 
 
+_machine = cache(codegen.machine)
+"""Made once: workers are forked from a process that has built for the host."""
+
+
 def build(job: Job, known: Callable[[str], bool]) -> Product:
     """Specialize, lower where the target is a CPU, optimize, and emit code unless the optimized module is ``known``."""
     product = Product()
-    made = codegen.machine(job.target, job.ptx_version)
+    made = _machine(job.target, job.ptx_version)
     with product.stage("specialize"):
         whole = checked.instrument(job.ir) if job.checked else job.ir
         ir = specialize(_isolated(whole, job.symbol), job.symbol, job.configuration, job.facts)
@@ -111,7 +116,7 @@ def optimize_lightly(ir: str) -> str:
         if "nvptx" in module.triple
         else Target(device="cpu", arch=codegen.host_cpu())
     )
-    passes.run_light(module, codegen.machine(target, 80))
+    passes.run_light(module, _machine(target, 80))
     return str(module)
 
 
