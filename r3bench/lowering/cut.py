@@ -16,6 +16,7 @@ from r3bench.lowering.ir import LOCAL, Function, call_arguments, callee, incomin
 from r3bench.lowering.layout import round_up, size_and_align
 from r3bench.lowering.values import is_pure, local_array, value_type
 
+_MOST_ALIGNED = 32
 EXIT, ASSERT, TRAP = -1, -2, -4
 """Where a thread goes that ended, failed an assertion, or executed a trap; a suspend point's number otherwise.
 
@@ -94,8 +95,8 @@ class Cut:
         """Place what is kept: ``names`` once for all threads that wait at a place, the rest once for each."""
         elements = {name: _element(kind, self.types) for name, kind in self.kept.items()}
         self.uniform.place({name: elements.pop(name) for name in sorted(names)})
-        self.uniform.bytes = round_up(self.uniform.bytes, 16)
-        own = {"own": (self.uniform.bytes, 16)} if names else {}
+        self.uniform.bytes = round_up(self.uniform.bytes, _MOST_ALIGNED)
+        own = {"own": (self.uniform.bytes, _MOST_ALIGNED)} if names else {}
         self.context.place({**self.own, **own, **elements, **self.local_arrays})
 
 
@@ -121,7 +122,7 @@ def cut(kernel: Function, types: Mapping[str, str], own: Mapping[str, tuple[int,
 
 def _element(kind: str, types: Mapping[str, str]) -> tuple[int, int]:
     size, align = size_and_align("i8" if kind == "i1" else kind, types)
-    return size, min(align, 32)
+    return size, min(align, _MOST_ALIGNED)
 
 
 # -- pieces ---------------------------------------------------------------------------------------------------------
