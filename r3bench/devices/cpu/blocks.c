@@ -144,17 +144,19 @@ static void answer(const struct lanes *l, u32 group, u32 value) { put(l->result,
 
 /* PTX's shfl: a lane outside its segment, or one that takes no part, gives the caller's own value back. */
 static ONCE void shuffle(const struct lanes *l, u32 group, u32 operation) {
+  u32 from[32], fits[32];
   for (u32 i = 0; i < 32; i++) {
     s32 by = l->lane[i] & 31, segment = l->clamp[i] >> 8 & 31, least = i & segment;
     s32 most = least | ((s32)l->clamp[i] & 31 & ~segment);
     s32 j = operation == SHUFFLE_UP ? (s32)i - by : operation == SHUFFLE_DOWN ? (s32)i + by
           : operation == SHUFFLE_XOR ? (s32)i ^ by : least | (by & ~segment);
-    u32 fits = operation == SHUFFLE_UP ? j >= least : j <= most;
-    u32 from = fits ? (u32)j & 31 : i;
-    from = group >> from & 1 ? from : i;
-    if (group >> i & 1) l->result[i] = l->value[from];
-    if (l->flag && group >> i & 1) l->flag[i] = fits;
+    fits[i] = operation == SHUFFLE_UP ? j >= least : j <= most;
+    u32 there = fits[i] & group >> (j & 31);
+    from[i] = there & 1 ? (u32)j & 31 : i;
   }
+  for (u32 i = 0; i < 32; i++) from[i] = l->value[from[i]];
+  for (u32 i = 0; i < 32; i++) l->result[i] = group >> i & 1 ? from[i] : l->result[i];
+  for (u32 i = 0; i < 32 && l->flag; i++) l->flag[i] = group >> i & 1 ? fits[i] : l->flag[i];
 }
 
 static ONCE u32 votes(const struct lanes *l, u32 group) {
