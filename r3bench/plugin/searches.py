@@ -228,7 +228,7 @@ class Searches:
 
 def written(folder: Path, kernels: list[KernelResult], top: Path) -> Generator[str, None, None]:
     """Where the report is, the commands that apply the patches one after the other, and the patches left out."""
-    from r3bench.report import applicable, busy_line, file_name, overlap_line
+    from r3bench.report import applicable, busy_line, file_name, left_out
 
     def shown(path: Path) -> Path:
         return path.relative_to(top) if path.is_relative_to(top) else path
@@ -244,4 +244,4 @@ def written(folder: Path, kernels: list[KernelResult], top: Path) -> Generator[s
         yield f"git apply {shown(patches[kernel.kernel])}"
     for kernel in patched:
         if kernel not in chosen:
-            yield f"left out: {shown(patches[kernel.kernel])} {overlap_line(kernel, chosen)}"
+            yield f"left out: {shown(patches[kernel.kernel])} {left_out(kernel, chosen)}"

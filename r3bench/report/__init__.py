@@ -7,7 +7,7 @@ shown. Files are written under a temporary name and renamed, so a reader sees th
 from r3bench.report.documents import FORMAT, Document, document, load
 from r3bench.report.files import write, write_application, write_document
 from r3bench.report.html import html
-from r3bench.report.patches import applicable, diff, overlap, overlap_line, patch
+from r3bench.report.patches import applicable, diff, left_out, overlap, overlap_line, patch
 from r3bench.report.prose import markdown
 from r3bench.report.runs import Run, gather
 from r3bench.report.terminal import table
@@ -15,6 +15,6 @@ from r3bench.report.words import busy_line, device_line, file_name
 
 __all__ = [
     "FORMAT", "Document", "Run", "applicable", "busy_line", "device_line", "diff", "document", "file_name", "gather",
-    "html", "load", "markdown", "overlap", "overlap_line", "patch", "table", "write", "write_application",
+    "html", "left_out", "load", "markdown", "overlap", "overlap_line", "patch", "table", "write", "write_application",
     "write_document",
 ]  # fmt: skip

@@ -158,6 +158,17 @@ def test_the_patches_that_are_offered_apply_one_after_the_other(tmp_path: Path) 
     assert "z 3\n" in file.read_text()
 
 
+def test_a_patch_that_gains_only_with_its_configuration_is_not_offered_alone() -> None:
+    slow = edited("slow", 10)
+    both = Arm(name="patch and configuration", comparison=comparison(1.7))
+    alone = Arm(name="patch", comparison=replace(comparison(0.95), decision=Decision.UNCLEAR))
+    slow = replace(slow, arms=(both, alone))
+    fast = edited("fast", 30)
+    assert report.applicable([slow, fast]) == [fast]
+    assert report.left_out(slow, [fast]) == "gains only with its configuration, slow.json"
+    assert "overlaps with fast.patch" in report.left_out(edited("other", 30), [fast])
+
+
 def test_every_patch_that_does_not_overlap_applies_after_the_other(tmp_path: Path) -> None:
     for distance in range(1, 9):
         one, other = edited("a", 10), edited("b", 10 + distance)
