@@ -66,7 +66,7 @@ class Search:
             threads=self._threads,
             budget=Budget(settings.limits),
             proposing=Pool(settings.proposing),
-            evaluating=Pool(settings.in_flight),
+            evaluating=Pool(settings.evaluating),
             progress=progress,
         )
         self._explorations = {kernel.capture.name: Exploration(kernel, run) for kernel in kernels}

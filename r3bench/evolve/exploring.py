@@ -73,7 +73,7 @@ class Exploration:
         self.trouble = self.stopped = ""
         self.steps, self.seconds = 0, 0.0
         self._novelty, self._standings = Novelty(), Standings()
-        self._pace = Pace(self.settings.stale * self.settings.islands)
+        self._pace = Pace(self.settings)
         self._trials = self._unanswered = self._exhausted = 0
 
     async def explore(self) -> None:
@@ -220,7 +220,7 @@ class Exploration:
             under_way=under_way,
         )  # fmt: skip
         if program.status != "duplicate":
-            self._pace.learn(child.seconds, _seconds(child.source) / self.settings.in_flight)
+            self._pace.learn(child.seconds, _seconds(child.source) / self.settings.evaluating)
         self.run.progress(self._where(archive, program))
 
     def _listen(self, child: Child, archive: Archive) -> None:

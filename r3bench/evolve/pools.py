@@ -8,6 +8,8 @@ from itertools import count
 from math import ceil
 from typing import Self
 
+from r3bench.evolve.settings import Settings
+
 Rank = tuple[float, int]
 """Who comes first: the smaller; the kernel's promise (negated), then the step within it."""
 
@@ -68,15 +70,16 @@ class Pace:
     Both times are those on record, so that a run that is repeated from its ledger keeps the same pace.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, settings: Settings) -> None:
+        self._most = settings.stale * settings.islands
+        self._evaluated = 1 + ceil(settings.evaluating / settings.in_flight)
         self._proposing = self._evaluating = 0.0
 
     @property
     def ahead(self) -> int:
-        """Two under evaluation, and as many proposals as one evaluation takes; not more than staleness allows."""
+        """One more than fill the places, and as many proposals as one evaluation takes, as far as staleness allows."""
         ratio = self._proposing / self._evaluating if self._evaluating else 1.0
-        return max(1, min(self._most, 2 + ceil(ratio)))
+        return max(1, min(self._most, self._evaluated + ceil(ratio)))
 
     def learn(self, proposing_s: float, evaluating_s: float) -> None:
         """What the last child took: the seconds of its answers and those of its evaluations."""

@@ -52,8 +52,8 @@ class Settings:
     Up to ``iterations`` texts are proposed for each kernel and kept on ``islands`` of ``population`` elites, whose best
     migrate every ``migrate`` steps; ``axes`` span the archive. Each text gets ``trials`` configurations; in a ``race``
     only the better half of the texts gets more than 2, and the best quarter more than 6. At most ``stale`` programs
-    join an island between the drawing of a parent and the judgement of its child. ``in_flight`` configurations are
-    evaluated at once, and ``proposing`` answers awaited. ``fast_math`` lets
+    join an island between the drawing of a parent and the judgement of its child. ``in_flight`` configurations of a
+    text are out at once, ``evaluating`` of all together, and ``proposing`` answers are awaited. ``fast_math`` lets
     configurations change results within the tolerance. Up to ``contests`` candidates of a kernel stand against the
     baseline, with this ``gate``; ``kernels`` is how many the session searches: they share its error budget.
     """
@@ -68,6 +68,7 @@ class Settings:
     axes: tuple[str, ...] = ("instructions", "distance")
     stale: int = 5
     in_flight: int = 4
+    evaluating: int = 4
     proposing: int = 4
     fast_math: bool = False
     limits: Limits = Limits()

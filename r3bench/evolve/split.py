@@ -41,11 +41,14 @@ def _ladder(recorded: Files, winner: Variant) -> Iterator[tuple[Kind, Variant]]:
 
 
 def _times(evaluator: Evaluator, variants: list[Variant]) -> list[float | None]:
-    """The shortest time of each variant; equal variants are timed once."""
-    best: dict[Variant, float | None] = dict.fromkeys(variants)
+    """The shortest time of each variant; those that are the same code in the same launch share theirs."""
+    best: dict[object, float] = {}
+    code: dict[Variant, object] = {}
     for again in range(1, _ROUNDS + 1):
-        pending = {v: evaluator.submit(v, "split", again=again) for v in best}
+        pending = {variant: evaluator.submit(variant, "split", again=again) for variant in variants}
         for variant, evaluation in pending.items():
-            found = [ns for ns in (best[variant], nanoseconds(evaluator.result(evaluation))) if ns is not None]
-            best[variant] = min(found, default=None)
-    return [best[variant] for variant in variants]
+            outcome = evaluator.result(evaluation)
+            ns, code[variant] = nanoseconds(outcome), (outcome.binary, variant.launch)
+            if ns is not None:
+                best[code[variant]] = min(ns, best.get(code[variant], ns))
+    return [best.get(code[variant]) for variant in variants]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from math import inf
@@ -148,6 +149,7 @@ def settings(item: CaptureItem, kernels: int) -> Settings:
         migrate=int(number(config, "migrate")),
         axes=axes(config),
         stale=int(number(config, "stale")) if option(config, "stale") else max(1, population // 4),
+        evaluating=max(Settings().evaluating, 2 * len(os.sched_getaffinity(0))),
         proposing=int(number(config, "proposing")),
         fast_math=bool(option(config, "fast_math")),
         limits=Limits(
