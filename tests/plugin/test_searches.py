@@ -21,7 +21,7 @@ SLOW = """
     for (int k = 0; k < 2000; k++) sum += pow(data[i] + k, 3.0);
     data[i] = factor * data[i] + 1e-300 * sum;
 """
-SHORT = ("--r3-trials=2", "--r3-iterations=6", "--r3-seconds=20")
+SHORT = ("--r3-trials=2", "--r3-iterations=3", "--r3-seconds=20")
 EVOLVE = ("--r3-evolve", "-k", "evolve", *SHORT, "-p", "no:cacheprovider")
 REPORT = Path("reports/app")
 
