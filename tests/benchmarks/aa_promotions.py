@@ -5,7 +5,7 @@ Identity cannot answer then, so that each copy is verified at every level and st
 of a search does, by the procedure of every claim. Printed: what became of them, the spread of their apparent speedups,
 and the rate of false promotions that this many copies rule out at 95 % confidence. Asked for: no winner.
 
-    python -m tests.benchmarks.aa_promotions [cpu or cuda] [copies] [gate in per cent]
+    python -m tests.benchmarks.aa_promotions [cpu or cuda] [copies] [seconds at most]
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections import Counter
+from itertools import takewhile
 from pathlib import Path
 from time import perf_counter
 from types import SimpleNamespace
@@ -62,9 +63,9 @@ def record(folder: Path, device: str) -> Capture:
         return session.save(folder)[0]
 
 
-def main(device: str = "cpu", copies: int = 200, percent: float = 0.0) -> bool:
+def main(device: str = "cpu", copies: int = 200, seconds: int = 3600) -> bool:
     print(describe())
-    gate = (percent or {"cpu": 5.0}.get(device, 1.0)) / 100
+    gate = {"cpu": 0.05}.get(device, 0.01)
     begin = perf_counter()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -72,13 +73,13 @@ def main(device: str = "cpu", copies: int = 200, percent: float = 0.0) -> bool:
         with ReplayServer(device) as server, Ledger.open(folder / "ledger.jsonl") as ledger:
             evaluator = Evaluator(capture, server, ledger)
             court = Court(evaluator=evaluator, baseline=Variant(), gate=gate, kernels=1, contests=1)
-            found = [_promoted(court, number) for number in range(copies)]
+            found = [_promoted(court, n) for n in takewhile(lambda n: perf_counter() - begin < seconds, range(copies))]
     decisions = Counter(each.promotions[-1].reason for each in found)
     for reason, count in decisions.most_common():
         print(f"  {count:4} {reason}")
     winners = sum(each.winner is not None for each in found)
-    print(f"{copies} copies on {device} at gate {gate:.1%} in {perf_counter() - begin:.0f} s; {describe()}")
-    print(f"false promotions are rarer than {upper_bound(winners, copies):.1%} (95 % confidence)")
+    print(f"{len(found)} copies on {device} at gate {gate:.1%} in {perf_counter() - begin:.0f} s; {describe()}")
+    print(f"false promotions are rarer than {upper_bound(winners, len(found)):.1%} (95 % confidence)")
     return judge("copies promoted", winners, 0, "")
 
 
@@ -91,5 +92,4 @@ def _promoted(court: Court, number: int) -> Verdicts:
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    sys.exit(not main(*given[:1], *map(int, given[1:2]), *map(float, given[2:3])))
+    sys.exit(not main(*sys.argv[1:2], *map(int, sys.argv[2:])))
