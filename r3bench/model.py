@@ -331,7 +331,8 @@ class Difference:
 
     ``count`` elements differ; ``first`` is the first of them, ``worst`` the one with the largest error; values are
     given as text so that 64-bit integers and NaN payloads stay exact. ``error`` is the worst absolute difference and
-    ``limit`` what was allowed there (0 for exact comparison). ``picture`` shows where they lie, row by row: each
+    ``limit`` what was allowed there (0 for exact comparison). ``writer`` says who wrote the first one, where that is
+    known. ``picture`` shows where they lie, row by row: each
     character is a part of the buffer, ``.`` where nothing differs, else the tenths of it that do; empty where the
     device did not say.
     """
@@ -347,6 +348,7 @@ class Difference:
     worst_actual: str
     error: float
     limit: float
+    writer: str = ""
     picture: tuple[str, ...] = field(default=(), compare=False)
 
 

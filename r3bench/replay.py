@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import cycle, islice
 from time import perf_counter
 from typing import Literal, Protocol, TypeVar
@@ -17,7 +18,7 @@ from typing import Literal, Protocol, TypeVar
 import numpy as np
 
 from r3bench import remix, store
-from r3bench.compare import Tolerance
+from r3bench.compare import Tolerance, buffers, compared_shape, elements
 from r3bench.devices import Bytes, Device, Kernel, Memory
 from r3bench.errors import BuildError, CandidateFailure, CaptureError, LaunchError, ReplayTimeout, Unsupported
 from r3bench.measure import Terms, contest, rank
@@ -25,6 +26,7 @@ from r3bench.model import (
     Binary,
     Capture,
     Configuration,
+    Difference,
     Measurement,
     Outcome,
     ReplayUnit,
@@ -281,6 +283,23 @@ class Trial:
             launch = remix.launch_for(self.placement.material.unit, self.variant)
             device.launch(kernel, memory, launch, timeout_s=timeout_s, order=order)
 
+    def name_writer(self, build: Future[Built], timeout_s: float) -> None:
+        """Add to a mismatch who wrote the first element that differs, as its checked build tells."""
+        first, *others = self.verdict.differences
+        found = attempt(lambda: self._writer(build, first, timeout_s))
+        if isinstance(found, str) and found:
+            detail = f"{self.verdict.detail} Written by {found}."
+            self.verdict = replace(self.verdict, detail=detail, differences=(replace(first, writer=found), *others))
+
+    def _writer(self, build: Future[Built], difference: Difference, timeout_s: float) -> str:
+        device, material = self.placement.device, self.placement.material
+        held = next(each for each in buffers(material.unit) if each.name == difference.buffer)
+        number = int(np.ravel_multi_index(difference.first, compared_shape(held)))
+        place = held.name, number * elements(material.expected[held.name], held).itemsize
+        kernel, memory = device.load(build.result().binary), self.placement.ring.take(1)[0]
+        device.restore(memory)
+        return device.writer(kernel, memory, remix.launch_for(material.unit, self.variant), place, timeout_s=timeout_s)
+
     def rank(self, procedure: Procedure) -> None:
         """Time the verified arm for a ranking; a candidate that fails meanwhile loses its match."""
         arm = self.arm
@@ -378,12 +397,17 @@ def evaluate(
 ) -> Outcome:
     """Verify a variant, and rank it if it matches; ``lock`` is held while it is timed, and only then.
 
-    With a ``compiler``, a fault on the CPU device is replayed once in a checked build, which says where it was.
+    With a ``compiler``, a fault on the CPU device is replayed once in a checked build, which says where it was; so is a
+    mismatch, unless it is one of a ranking.
     """
     trial = Trial(placement, variant)
     trial.verify(built, timeout_s, quickly=timing == "rank")
-    if compiler and trial.verdict.status is Status.FAULT and placement.device.target.device == "cpu":
-        trial.explain(build(placement.material, variant, placement.device.target, compiler, checked=True), timeout_s)
+    if compiler and placement.device.target.device == "cpu":
+        checked = partial(build, placement.material, variant, placement.device.target, compiler, checked=True)
+        if trial.verdict.status is Status.FAULT:
+            trial.explain(checked(), timeout_s)
+        elif trial.verdict.status is Status.MISMATCH and timing == "none":
+            trial.name_writer(checked(), timeout_s)
     if trial.matches and timing == "rank":
         with lock():
             trial.rank(procedure_for(placement.device.target, ranking=True, timeout_s=timeout_s))

@@ -93,6 +93,14 @@ class Device(Protocol):
         The CPU device takes a checked build for it, others the very code that is timed.
         """
 
+    def writer(
+        self, kernel: Kernel, memory: Memory, launch: LaunchConfig, place: tuple[str, int], *, timeout_s: float = 60.0
+    ) -> str:
+        """Which block and thread write a byte of a buffer last, and from which line; empty if that is not known.
+
+        ``place`` is the buffer's name and the byte's number. The CPU device takes a checked build for it.
+        """
+
     def window(
         self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 10.0
     ) -> float:

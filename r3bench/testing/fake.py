@@ -185,6 +185,11 @@ class FakeDevice:
     ) -> None:
         raise ValueError("the fake device has no sanitizer")
 
+    def writer(
+        self, kernel: Kernel, memory: Memory, launch: LaunchConfig, place: tuple[str, int], *, timeout_s: float = 60.0
+    ) -> str:
+        return ""
+
     def window(
         self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 10.0
     ) -> float:

@@ -150,6 +150,14 @@ def test_every_candidate_gets_its_verdict(
     assert (found.measurement is not None) == (status is Status.MATCH)
 
 
+def test_a_mismatch_names_who_wrote_it(server: ReplayServer, recorded: Capture) -> None:
+    wrong = changed("i < n) x[i]", "i == 700) x[i] = 2; else if (i < n) x[i]")
+    verdict = server.submit(recorded, wrong, timing="none").result(60).verdict
+    (difference,) = verdict.differences
+    assert difference.writer == f"block ({700 // BLOCK}, 0, 0), thread ({700 % BLOCK}, 0, 0) at blur.cu:9"
+    assert difference.writer in verdict.detail
+
+
 def test_a_block_that_is_too_large_is_a_launch_failure(server: ReplayServer, recorded: Capture) -> None:
     found = server.submit(recorded, Variant(launch=LaunchRule(block=(2048, 1, 1)))).result(60)
     assert found.verdict.status is Status.LAUNCH_FAILED

@@ -94,6 +94,7 @@ class CpuDevice:
         self._unused_kernels: deque[int] = deque()
         self._recent: WeakValueDictionary[int, CpuKernel] = WeakValueDictionary()
         self._round_trip_ns = 0
+        self._watched = 0
         self._write_speed: float | None = None
         self._resources = _Resources()
         self._finalizer = weakref.finalize(self, self._resources.close)
@@ -176,6 +177,18 @@ class CpuDevice:
             raise ValueError("only a checked build checks its accesses")
         self.launch(kernel, memory, launch, timeout_s=timeout_s, order=sanitizer.rsplit(" ", 1)[1])
 
+    def writer(
+        self, kernel: Kernel, memory: Memory, launch: LaunchConfig, place: tuple[str, int], *, timeout_s: float = 60.0
+    ) -> str:
+        """Run a checked build, which notes who writes there."""
+        name, offset = place
+        self._watched = self._own(memory).segment.address(name) + offset
+        try:
+            self.launch(kernel, memory, launch, timeout_s=timeout_s)
+        finally:
+            self._watched = 0
+        return violations.writer(self._resources.arena.page)
+
     def window(
         self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 10.0
     ) -> float:
@@ -204,7 +217,7 @@ class CpuDevice:
         message += pack(f"<{len(memories)}I", *(self._memories[memory] for memory in memories))
         symbol, page = kernel.binary.symbol, self._resources.arena.page
         if kernel.checked:
-            violations.list_buffers(page, memories)
+            violations.list_buffers(page, memories, self._watched)
         start = perf_counter_ns()
         try:
             result = worker.ask(message, timeout_s=timeout_s)

@@ -210,15 +210,16 @@ void r3_on_fault(int signal, const u8 *info, u8 *context) {
 
 /* -- the checked build: each access asks first ---------------------------------------------------------------------------- */
 
-enum { FREE, VIOLATION, NOTED, TEXT = 160 };
+enum { FREE, VIOLATION, NOTED, WRITTEN, TEXT = 160 };
 struct violation {
   volatile u32 state, misaligned; /* how many bytes the address should be a multiple of, or 0 */
   volatile u64 address, bytes, base, extent;
   volatile u32 thread[3], block[3];
   volatile u8 text[TEXT];
 };
-/* In the page of the fault record; the parent lists the launch's buffers, the rest of it is the arena's address space. */
-struct checks { struct violation first; volatile u64 arena, arena_end, frames, frames_end, count; volatile u64 buffers[][2]; };
+/* In the page of the fault record; the parent lists the launch's buffers, the rest of it is the arena's address space.
+   Whoever writes the byte at `watched` last is noted. */
+struct checks { struct violation first; volatile u64 arena, arena_end, frames, frames_end, watched, count; volatile u64 buffers[][2]; };
 
 static void note(u32 state, u32 misaligned, const u8 *address, u64 bytes, const char *text, const u8 *base, u64 extent, const u32 *where) {
   struct violation *to = &((struct checks *)((u8 *)fault_page + 64))->first;
@@ -249,7 +250,10 @@ void __r3_check(const u8 *address, u64 bytes, u32 align, const char *text, const
     if (address >= base && at + bytes <= (u64)base + extent) return;
   } else if (at >= known->arena && at < known->arena_end) {
     for (u64 i = 0; i < known->count; i++)
-      if (at >= known->buffers[i][0] && at + bytes <= known->buffers[i][1]) return;
+      if (at >= known->buffers[i][0] && at + bytes <= known->buffers[i][1]) {
+        if (known->watched - at < bytes && text[0] != 'r') note(WRITTEN, 0, address, bytes, text, base, extent, where);
+        return;
+      }
   } else {
     if (at < known->frames || at >= known->frames_end) note(NOTED, 0, address, bytes, text, base, extent, where);
     return;

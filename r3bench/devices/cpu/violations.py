@@ -19,12 +19,12 @@ from r3bench.errors import LaunchError
 
 _OFFSET = 64
 # state, alignment that was missed, address, bytes, base, extent, thread, block, text; then the limits of arena and
-# frames, and how many buffers follow
+# frames, the address to watch, and how many buffers follow
 _RECORD = struct.Struct("<II4Q3I3I160s")
-_KNOWN = struct.Struct("<5Q")
+_KNOWN = struct.Struct("<6Q")
 _BUFFERS = _OFFSET + _RECORD.size + _KNOWN.size
 MOST_BUFFERS = (mmap.PAGESIZE - _BUFFERS) // 16
-_VIOLATION, _NOTED = 1, 2
+_VIOLATION, _NOTED, _WRITTEN = 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,16 @@ class Violation:
     array: str
 
 
-def list_buffers(page: mmap.mmap, memories: Sequence[CpuMemory]) -> None:
-    """Tell the checks where the launch's buffers are; LaunchError if they are too many to be listed."""
+def list_buffers(page: mmap.mmap, memories: Sequence[CpuMemory], watched: int = 0) -> None:
+    """Tell the checks where the launch's buffers are, and the address whose writer is to be noted.
+
+    LaunchError if they are too many to be listed.
+    """
     spans = [(held.segment.base, span) for held in memories for span in held.segment.spans.values()]
     if len(spans) > MOST_BUFFERS:
         raise LaunchError(f"a checked build knows at most {MOST_BUFFERS} buffers, not {len(spans)}")
     page[_OFFSET:_BUFFERS] = bytes(_BUFFERS - _OFFSET)
-    limits = (ARENA, ARENA + ARENA_BYTES, FRAMES, FRAMES + FRAMES_BYTES, len(spans))
+    limits = (ARENA, ARENA + ARENA_BYTES, FRAMES, FRAMES + FRAMES_BYTES, watched, len(spans))
     _KNOWN.pack_into(page, _OFFSET + _RECORD.size, *limits)
     for number, (base, span) in enumerate(spans):
         struct.pack_into("<2Q", page, _BUFFERS + 16 * number, base + span.start, base + span.end)
@@ -57,12 +60,24 @@ def list_buffers(page: mmap.mmap, memories: Sequence[CpuMemory]) -> None:
 
 def found(page: mmap.mmap, fault: int) -> Violation | None:
     """The access that ended the worker, or the one that was let through and led to a ``fault`` at its address."""
+    state, noted = _noted(page)
+    let_through = state == _NOTED and noted.address <= fault < noted.address + noted.nbytes
+    return noted if state == _VIOLATION or let_through else None
+
+
+def writer(page: mmap.mmap) -> str:
+    """Which block and thread wrote the watched byte last, and where in the source; empty if none did."""
+    state, noted = _noted(page)
+    if state != _WRITTEN:
+        return ""
+    return f"block {noted.block}, thread {noted.thread} at {noted.place or 'an unknown line'}"
+
+
+def _noted(page: mmap.mmap) -> tuple[int, Violation]:
     state, misaligned, address, nbytes, base, extent, *rest = _RECORD.unpack_from(page, _OFFSET)
-    if state != _VIOLATION and not (state == _NOTED and address <= fault < address + nbytes):
-        return None
     access, place, array = (*rest[6].split(b"\0", 1)[0].decode("utf-8", "replace").split("|"), "", "", "")[:3]
     thread, block = (rest[0], rest[1], rest[2]), (rest[3], rest[4], rest[5])
-    return Violation(address, nbytes, base, extent, misaligned, thread, block, access, place, array)
+    return state, Violation(address, nbytes, base, extent, misaligned, thread, block, access, place, array)
 
 
 def told(symbol: str, violation: Violation, memories: Sequence[CpuMemory]) -> str:

@@ -220,6 +220,11 @@ class CudaDevice:
         _check_launch(binary.symbol, launch)
         sanitizing.run(sanitizer, self._index, binary.image, binary.symbol, held, launch, timeout_s)
 
+    def writer(
+        self, kernel: Kernel, memory: Memory, launch: LaunchConfig, place: tuple[str, int], *, timeout_s: float = 60.0
+    ) -> str:
+        return ""
+
     def window(
         self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 10.0
     ) -> float:
