@@ -72,7 +72,7 @@ def _disturbed(conditions: Mapping[str, str]) -> str:
     if not throttled.startswith("0"):
         return f"the GPU was throttled ({conditions.get('throttle', 'unknown reason')}) in {throttled} blocks"
     others = max(int(conditions.get(name, "0")) for name in ("other_processes", "other_processes afterwards"))
-    return f"{others} other processes used the GPU" if others else ""
+    return f"{others} other process{'es' * (others > 1)} used the GPU" if others else ""
 
 
 def _by_absolute(compared: Comparison, gate: Gate, ruling: Ruling) -> Ruling:

@@ -76,8 +76,6 @@ def test_slower_fails_its_item_with_a_status_of_its_own(repository: pytest.Pytes
     assert row["comparison"]["repeat"]["decision"] == "slower"  # in a fresh process
     assert row["static"]["head"]["ptx_instructions"] > row["static"]["base"]["ptx_instructions"]
     assert 'name="r3_verdict" value="slower"' in (repository.path / "out.xml").read_text()
-    again = guard(repository, "--lf")
-    again.assert_outcomes(failed=1)
 
 
 def test_a_deleted_kernel_and_a_deleted_capture_are_told(repository: pytest.Pytester, source: Path) -> None:
@@ -121,19 +119,15 @@ def test_a_gate_that_is_none_is_a_usage_error(repository: pytest.Pytester) -> No
     result.stderr.fnmatch_lines(["*r3_gates: 'app/scale 5' is no line such as*"])
 
 
-@pytest.mark.parametrize("how", ["option", "ini", "marker"])
-def test_a_kernel_may_have_a_gate_of_its_own(repository: pytest.Pytester, how: str) -> None:
-    if how == "ini":
-        repository.makeini("[pytest]\nr3_gates =\n    app/diff* = 1%\n    app/sc* = 7.5% 20ns\n")
-    if how == "marker":
-        hook = "for item in items: item.add_marker(pytest.mark.r3_gate(7.5, ns=20))"
-        repository.makeconftest(f"import pytest\ndef pytest_collection_modifyitems(items):\n    {hook}")
-    options = ["--r3-gate=7.5", "--r3-gate-ns=20"] if how == "option" else []
-    assert repository.runpytest("captures/app/scale.zarr", "--r3-guard=main", *options).ret == 0
+def test_a_kernel_may_have_a_gate_of_its_own(repository: pytest.Pytester) -> None:
+    repository.makeini("[pytest]\nr3_gates =\n    other/* = 1%\n    app/diff* = 7.5% 20ns\n    app/* = 3%\n")
+    hook = "for item in items: 'scale' in item.nodeid and item.add_marker(pytest.mark.r3_gate(12.5, ns=30))"
+    repository.makeconftest(f"import pytest\ndef pytest_collection_modifyitems(items):\n    {hook}")
+    assert guard(repository, "--r3-gate=5").ret == 0
     about = document(repository)["guard"]
-    (row,) = about["kernels"]
-    assert (row["gate"], row["absolute_ns"]) == (0.075, 20)
-    assert about["device_asked"] is (how != "ini")  # the project's own ini file asks for the CPU
+    gates = {row["kernel"]: (row["gate"], row["absolute_ns"]) for row in about["kernels"]}
+    assert gates == {"app/difference": (0.075, 20), "app/scale": (0.125, 30)}
+    assert about["device_asked"] is False  # the project's own ini file asked for the CPU
 
 
 def test_measuring_nothing_is_an_error(repository: pytest.Pytester) -> None:
@@ -148,6 +142,7 @@ def test_a_damaged_capture_is_an_error_and_the_others_are_guarded(repository: py
     result.assert_outcomes(passed=1, failed=1, deselected=5)
     assert result.ret == 3
     assert document(repository)["guard"]["verdict"] == "error"
+    guard(repository, "--lf").assert_outcomes(failed=1)
 
 
 def test_it_runs_over_workers(repository: pytest.Pytester, source: Path) -> None:
@@ -179,8 +174,10 @@ def test_the_command_compares_two_commits_and_touches_no_checkout(
 def test_the_command_takes_folders(repository: pytest.Pytester, source: Path, tmp_path: Path) -> None:
     shutil.copytree(repository.path, tmp_path / "head")
     edit(source, SCALE, "data[i] = 0.0")
-    assert main(["guard", ".", str(tmp_path / "head"), "--captures", "captures/app/scale.zarr"]) == 0
-    assert verdicts(repository) == {"app/scale": "changed"}
+    options = ["--gate", "7.5", "--gate-ns", "20", "--captures", "captures/app/scale.zarr"]
+    assert main(["guard", ".", str(tmp_path / "head"), *options]) == 0
+    (row,) = document(repository)["guard"]["kernels"]
+    assert (row["verdict"], row["gate"], row["absolute_ns"]) == ("changed", 0.075, 20)
 
 
 def test_the_command_says_what_it_cannot_read(repository: pytest.Pytester, capsys: pytest.CaptureFixture[str]) -> None:
