@@ -1,6 +1,7 @@
-"""Loops of a thread that stride over memory by the size of the block or more, cut so that the thread loop is innermost.
+"""Loops of a thread in which neighbours read memory side by side, cut so that the loop over threads is innermost.
 
-One thread after the other would read memory in an order that no cache likes. So such a loop is cut in front of each
+One thread after the other would read memory in an order that no cache likes, one value at a time: in loops that stride
+by the size of the block or more, and in loops that all threads leave together. So such a loop is cut in front of each
 pass (``@r3.step``) and behind it (``@r3.meet``): each pass becomes a loop over the threads. Nobody waits there, and
 where threads part, or are to run one by one, each goes through on its own. The choice of loops is for speed only.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import permutations
 
 from r3bench.lowering import nvvm
@@ -48,7 +49,7 @@ def cut_strides(kernel: Function) -> None:
     if len(kernel.blocks) > _MOST_BLOCKS:
         return
     lines = {name: line for line in kernel.lines() if (name := result_and_opcode(line)[0])}
-    found = [loop for loop in _loops(kernel) if _strides(loop, lines)]
+    found = [loop for loop in _loops(kernel) if _strides(loop, lines) or _walks_together(loop, lines)]
     parted = _parted(kernel, lines) if found else set()
     for loop in found:
         if loop.behind.label not in parted:
@@ -116,6 +117,70 @@ def _strides(loop: _Loop, lines: Mapping[str, str]) -> bool:
         if amount is not None:
             return abs(int(amount)) >= _LEAST_STRIDE if amount.lstrip("-").isdigit() else _of_launch(amount, lines)
     return False
+
+
+def _walks_together(loop: _Loop, lines: Mapping[str, str]) -> bool:
+    """Whether all threads make equally many passes, not a fixed number, and in each neighbours read side by side."""
+    branch = loop.latch.lines[-1]
+    leading = _leading_to(LOCAL.findall(branch.split("label")[0]), lines)
+    if leading <= loop.inside or not _is_uniform(branch, lines):
+        return False
+    counted = {result_and_opcode(line)[0] for line in loop.header.lines if " = phi " in line}
+    side = _SideBySide(loop, lines)
+    for block in loop.body:
+        for line in block.lines:
+            if result_and_opcode(line)[1] == "load":
+                address = LOCAL.findall(line.split(" = ", 1)[1])[0]
+                if side.apart(address) == 1 and counted & _leading_to([address], lines):
+                    return True
+    return False
+
+
+def _leading_to(names: list[str], lines: Mapping[str, str]) -> set[str]:
+    """Values from which these are computed, themselves among them."""
+    waiting, seen = list(names), set(names)
+    while waiting:
+        line = lines.get(waiting.pop(), "")
+        uses = [value for value, _ in incoming(line)] if " = phi " in line else LOCAL.findall(line.partition(" = ")[2])
+        waiting += [use for use in uses if use not in seen]
+        seen.update(uses)
+    return {name for name in seen if name.startswith("%")}
+
+
+@dataclass(slots=True)
+class _SideBySide:
+    """How far apart a value is for neighbours on axis x."""
+
+    loop: _Loop
+    lines: Mapping[str, str]
+    known: dict[str, int | None] = field(default_factory=dict)
+
+    def apart(self, name: str) -> int | None:
+        """In elements for an address; None where that cannot be told."""
+        if name not in self.lines:
+            return 0
+        if name not in self.known:
+            self.known[name] = None
+            self.known[name] = self._found(self.lines[name])
+        return self.known[name]
+
+    def _found(self, line: str) -> int | None:
+        opcode = result_and_opcode(line)[1]
+        if opcode == "phi":
+            amount = _growth(line, self.loop, self.lines)
+            start = next((value for value, label in incoming(line) if label == self.loop.before.label), None)
+            return self.apart(start) if start and amount and self.apart(amount) == 0 else None
+        if opcode == "call" and ".tid.x(" in line:
+            return 1
+        if _names_block(line) or (opcode == "call" and ".tid." in line):
+            return 0
+        parts = [self.apart(use) for use in LOCAL.findall(line.split(" = ", 1)[1])]
+        if not is_pure(line) or None in parts:
+            return None
+        whole = sum(part for part in parts if part)
+        if opcode == "sub" and parts:
+            return None if whole else 0
+        return whole if not whole or opcode in ("add", "or", "sext", "zext", "getelementptr") else None
 
 
 def _of_launch(name: str, lines: Mapping[str, str]) -> bool:

@@ -218,3 +218,45 @@ def test_a_counter_of_all_threads_is_kept_once(ir: str) -> None:
     """The loop's counter is read in front of the loop over threads, not for each of them."""
     assert "getelementptr i8, ptr %r3.in" in Kernel(ir, "turns").lowered.ir
     assert "getelementptr i8, ptr %r3.in" not in Kernel(ir, "either").lowered.ir
+
+
+WALKS = """
+extern "C" {
+__global__ void columns(const unsigned *x, unsigned *y, int n, int m) {
+  unsigned sum = m;
+  for (int k = 0; k < n; k++) sum = sum * 3 + x[k * 48 + threadIdx.x];
+  y[threadIdx.x] = sum;
+}
+__global__ void few(const unsigned *x, unsigned *y, int n, int m) {
+  unsigned sum = m;
+  for (int k = 0; k < 5; k++) sum = sum * 3 + x[k * 48 + threadIdx.x];
+  y[threadIdx.x] = sum;
+}
+__global__ void rows(const unsigned *x, unsigned *y, int n, int m) {
+  unsigned sum = m;
+  for (int k = 0; k < n; k++) sum = sum * 3 + x[threadIdx.x * 5 + k];
+  y[threadIdx.x] = sum;
+}
+__global__ void until(const unsigned *x, unsigned *y, int n, int m) {
+  unsigned sum = m;
+  for (int k = 0; k < n && k < threadIdx.x; k++) sum = sum * 3 + x[k * 48 + threadIdx.x];
+  y[threadIdx.x] = sum;
+}
+}
+"""
+
+
+@pytest.mark.parametrize(("name", "cut"), [("columns", 1), ("few", 0), ("rows", 0), ("until", 0)])
+def test_loops_in_which_neighbours_read_side_by_side(name: str, cut: int) -> None:
+    """Cut if all threads leave it together, after a number of passes that is not fixed."""
+    kernel = Kernel(compiled(WALKS), name)
+    assert steps(kernel) == cut
+    x = np.random.default_rng(4).integers(0, 1000, (5, THREADS), dtype=np.uint32)
+    for order in ORDERS:
+        y = np.zeros(THREADS, np.uint32)
+        assert kernel((1,), (THREADS,), x, y, np.int32(5), np.int32(7), order=order) == 0
+        right = np.full(THREADS, 7, np.uint32)
+        for k in range(5):
+            read = x.reshape(-1)[np.arange(THREADS) * 5 + k] if name == "rows" else x[k]
+            right = np.where((name != "until") | (k < np.arange(THREADS)), right * np.uint32(3) + read, right)
+        assert (y == right).all()
