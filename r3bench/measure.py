@@ -71,6 +71,13 @@ def _method(ring: Ring) -> dict[str, str]:
     return {"unit": ", ".join(kinds) or "neither relocatable nor idempotent", "launches": launches}
 
 
+def _memory_roof(ring: Ring) -> dict[str, str]:
+    """The conditions that say how long a launch writes at least where nothing stays in caches."""
+    if not ring.written_bytes:
+        return {}
+    return {"written_bytes": str(ring.written_bytes), "write_speed": f"{ring.device.write_speed():.4g}"}
+
+
 def _launch_bound(device: Device, ns: float) -> dict[str, str]:
     """The condition of a kernel so short on a GPU that its time says little about its code."""
     short = device.target.device != "cpu" and ns < LAUNCH_BOUND_NS
@@ -128,6 +135,7 @@ def contest(baseline: Arm, candidate: Arm, ring: Ring, check: Check, terms: Term
             break
     refuse_too_fast(baseline, ring, clones, (ns for block in blocks for ns in block.baseline_ns))
     refuse_too_fast(candidate, ring, clones, (ns for block in blocks for ns in block.candidate_ns))
+    before |= _memory_roof(ring)
     before |= _launch_bound(ring.device, min(min(block.baseline_ns + block.candidate_ns) for block in blocks))
     if ring.idempotent:
         for name, arm in (("baseline", baseline), ("candidate", candidate)):

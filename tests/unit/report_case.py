@@ -23,6 +23,7 @@ def contest(random_: random.Random, ratio: float, blocks: int = 60) -> Compariso
     found = Comparison(
         decision=Decision.FASTER, speedup=ratio, low=ratio * 0.97, high=ratio * 1.03, confidence=0.999, blocks=blocks,
         baseline_ns=1e5, candidate_ns=1e5 / ratio, smallest_effect=0.03, gate=0.05, d=d, orders=orders,
+        conditions=(("written_bytes", str(random_.randrange(10**4, 10**7))), ("write_speed", "8.1e9")),
     )  # fmt: skip
     return replace(found, repeat=found)
 

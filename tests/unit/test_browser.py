@@ -130,8 +130,8 @@ def test_charts_show_what_the_data_say(page: browser.Browser, folder: Path) -> N
         "['.mark', '.whisker', '.cell', '.series', '.block', '.wrong'].map(c => document.querySelectorAll(c).length)"
     )
     marks, whiskers, cells, series, blocks, wrong = page.evaluate(counts)
-    assert marks == 7 + 7 + 21, "two scatters and a forest"
-    assert whiskers == 3 * 21
+    assert marks == 7 + 7 + 21 + 14, "two scatters, a forest and the memory roof"
+    assert whiskers == 3 * 21 + 7
     assert series == 14
     assert blocks == 7 * 3 * 4
     assert cells > 7 * 40

@@ -106,7 +106,13 @@ def test_a_large_search_is_below_half_a_megabyte() -> None:
     assert len(report.markdown(large()).encode()) <= 60_000
     page = Page(text)
     captions = page.text
-    for expected in ("Full search against bo", "Archive", "Wrong result in state", "Speedups and their intervals"):
+    for expected in (
+        "Full search against bo",
+        "Distance from the memory roof",
+        "Archive",
+        "Wrong result in state",
+        "Speedups and their intervals",
+    ):
         assert expected in captions
     assert sum(name in DRAWN for name, _ in page.found) > 1000
 

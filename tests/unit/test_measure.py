@@ -187,9 +187,20 @@ def test_everything_that_was_measured_is_kept() -> None:
     assert found.d[4] == pytest.approx(log(min(b) / min(a)))
     assert found.orders == tuple(orders((10,), 9))
     assert {"seed": "9", "clones": "5", "clock": "made up"}.items() <= dict(found.conditions).items()
+
     assert (found.baseline_binary, found.candidate_binary) == (fake_binary("add").sha256, fake_binary("quick").sha256)
     assert found.confidence == pytest.approx(1 - 0.01 / 3)
     assert found.smallest_effect > 0
+
+
+def test_what_a_launch_writes_is_told_with_the_speed_of_memory() -> None:
+    device, ring, check = stage(FakeDevice(programs(), noise=0.01, seed=3))
+    silent = contest(arm(device, "add", "baseline"), arm(device, "quick"), ring, check, TERMS, seed=9)
+    assert "write_speed" not in dict(silent.conditions)
+    ring.written_bytes = 64
+    told = dict(contest(arm(device, "add", "baseline"), arm(device, "quick"), ring, check, TERMS, seed=9).conditions)
+    assert told["written_bytes"] == "64"
+    assert float(told["write_speed"]) == pytest.approx(device.write_speed(), rel=1e-3)
 
 
 def test_blocks_run_in_the_order_drawn() -> None:

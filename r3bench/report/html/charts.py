@@ -68,6 +68,52 @@ def _names(places: Sequence[tuple[float, float, str]]) -> Iterator[Markup]:
                 break
 
 
+# -- the memory roof --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a kernel must write in a launch, its time before and after in ns, and the device's bytes a second."""
+
+    name: str
+    nbytes: float
+    before_ns: float
+    after_ns: float
+    speed: float
+
+    @property
+    def roof_ns(self) -> float:
+        return self.nbytes / self.speed * 1e9
+
+
+def memory_roof(kernels: Sequence[Written]) -> Markup:
+    """Time of a launch against the bytes that it must write; the line is writing alone."""
+    low, high = around([kernel.nbytes for kernel in kernels], 2.0)
+    speed = kernels[0].speed
+    ends = [bound / speed * 1e9 for bound in (low, high)]
+    bottom, top = around([*ends, *(ns for k in kernels for ns in (k.before_ns, k.after_ns))], 1.4)
+    x, y = Scale(low, high, 56, 404, True), Scale(bottom, top, 230, 26, True)
+    marks = [x_axis(x, 230, 26, size, "bytes written"), y_axis(y, 56, 404, duration, "time")]
+    marks.append(line(x(low), y(ends[0]), x(high), y(ends[1]), "diagonal"))
+    for kernel in kernels:
+        at = x(kernel.nbytes)
+        marks.append(line(at, y(kernel.before_ns), at, y(kernel.after_ns), "whisker faster"))
+        share = f"{kernel.name}: {kernel.roof_ns / kernel.after_ns:.0%} of the speed of writing alone"
+        marks.append(titled("circle", kernel.name, cx=at, cy=y(kernel.before_ns), r=4, class_="mark same"))
+        if kernel.after_ns != kernel.before_ns:
+            marks.append(titled("circle", share, cx=at, cy=y(kernel.after_ns), r=4, class_="mark faster"))
+    said = "; ".join(f"{k.name} {duration(k.after_ns)}, writing alone {duration(k.roof_ns)}" for k in kernels[:20])
+    return chart(f"Time against bytes written, logarithmic. {said}", 420, 272, *marks)
+
+
+def size(nbytes: float) -> str:
+    """Bytes with their unit, in powers of 1000."""
+    for limit, unit in ((1e3, "B"), (1e6, "kB"), (1e9, "MB")):
+        if nbytes < limit:
+            return f"{nbytes * 1e3 / limit:.3g} {unit}"
+    return f"{nbytes / 1e9:.3g} GB"
+
+
 # -- intervals --------------------------------------------------------------------------------------------------------
 
 
@@ -79,7 +125,7 @@ def forest(rows: Sequence[tuple[str, Comparison]], gate: float) -> Markup:
     left, right = x(1 / (1 + gate)), x(1 + gate)
     band = {"x": left, "y": 8.0, "width": right - left, "height": bottom - 8.0}
     marks = [titled("rect", f"within the gate of {gate:.0%}", class_="band", **band)]
-    marks += [x_axis(x, bottom, 8, times, "speedup"), line(x(1), 8, x(1), bottom, "unit")]
+    marks += [x_axis(x, bottom, 8, times, "speedup", 34), line(x(1), 8, x(1), bottom, "unit")]
     for row, (name, comparison) in enumerate(rows):
         marks += _interval(x, 24 + 26 * row, name, comparison)
     said = "; ".join(f"{name} {speedup(comparison)} {comparison.decision.value}" for name, comparison in rows[:40])
@@ -110,7 +156,7 @@ def strip(comparison: Comparison) -> Markup:
     low, high = around([*ratios, 1.0], 1.05)
     y = Scale(low, high, 92, 14, True)
     room = 340 / (len(ratios) + 3 * (len(contests) - 1) + 1)
-    marks, start = [y_axis(y, 44, 396, times, "", 4), line(44, y(1), 396, y(1), "unit")], 48.0
+    marks, start = [y_axis(y, 44, 396, times, ""), line(44, y(1), 396, y(1), "unit")], 48.0
     for number_, contest in enumerate(contests):
         marks += _blocks(contest, y, start, room, "" if number_ == 0 else "again in a fresh process, ")
         start += room * (len(contest.d) + 3)
@@ -144,7 +190,7 @@ def convergence(curves: Mapping[str, Sequence[Sequence[Any]]], baseline_ns: floa
     low, high = around(values, 1.1)
     most = max(point[0] for curve in curves.values() for point in curve)
     x, y = Scale(0, max(most, 1), 62, 404), Scale(low, high, 190, 26, True)
-    marks = [x_axis(x, 190, 26, "{:g}".format, "evaluations"), y_axis(y, 62, 404, duration, "best so far", 5)]
+    marks = [x_axis(x, 190, 26, "{:g}".format, "evaluations"), y_axis(y, 62, 404, duration, "best so far")]
     if baseline_ns:
         marks += [
             line(62, y(baseline_ns), 404, y(baseline_ns), "unit"),

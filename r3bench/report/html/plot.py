@@ -28,11 +28,14 @@ class Scale:
         low, high, at = (math.log(v) if self.log else v for v in (self.low, self.high, value))
         return self.start + (self.end - self.start) * (at - low) / (high - low)
 
-    def ticks(self, most: int = 6) -> list[float]:
-        """At most so many round values in the range."""
-        found = list(self._decades() if self.log else self._even(most))
-        inside = [value for value in found if self.low <= value <= self.high]
-        return inside[:: -(-len(inside) // most)] if len(inside) > most else inside
+    def ticks(self, room: float) -> list[float]:
+        """Round values in the range, at least ``room`` apart."""
+        found: list[float] = []
+        for value in self._decades() if self.log else self._even():
+            inside = self.low <= value <= self.high
+            if inside and (not found or abs(self(value) - self(found[-1])) >= room):
+                found.append(value)
+        return found
 
     def _decades(self) -> Iterable[float]:
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
@@ -40,8 +43,8 @@ class Scale:
         steps = _FINE if span < 8 else _STEPS if span < 300 else _STEPS[:1]
         return (round(step * 10.0**power, 12) for power in powers for step in steps)
 
-    def _even(self, most: int) -> Iterable[float]:
-        rough = (self.high - self.low) / most
+    def _even(self) -> Iterable[float]:
+        rough = (self.high - self.low) / 6
         power = 10.0 ** math.floor(math.log10(rough))
         step = next(s * power for s in (*_STEPS, 10.0) if s * power >= rough)
         first = math.ceil(self.low / step)
@@ -81,17 +84,19 @@ def titled(mark: str, title: str, *children: str, class_: str, **at: float | str
     return element(mark, element("title", title), *children, class_=class_, **at)
 
 
-def x_axis(scale: Scale, y: float, top: float, form: Callable[[float], str], name: str) -> Markup:
+def x_axis(scale: Scale, y: float, top: float, form: Callable[[float], str], name: str, room: float = 48) -> Markup:
     """Ticks below ``y``, grid lines up to ``top``, the axis' name at its end."""
-    marks = [line(scale(v), top, scale(v), y, "grid") for v in scale.ticks()]
-    marks += [label(scale(v), y + 16, form(v), anchor="middle") for v in scale.ticks()]
+    ticks = scale.ticks(room)
+    marks = [line(scale(v), top, scale(v), y, "grid") for v in ticks]
+    marks += [label(scale(v), y + 16, form(v), anchor="middle") for v in ticks]
     marks.append(label((scale.start + scale.end) / 2, y + 34, name, "axis", "middle"))
     return join(marks)
 
 
-def y_axis(scale: Scale, x: float, right: float, form: Callable[[float], str], name: str, most: int = 6) -> Markup:
+def y_axis(scale: Scale, x: float, right: float, form: Callable[[float], str], name: str) -> Markup:
     """Ticks left of ``x``, grid lines to ``right``, the axis' name above."""
-    marks = [line(x, scale(v), right, scale(v), "grid") for v in scale.ticks(most)]
-    marks += [label(x - 6, scale(v) + 4, form(v), anchor="end") for v in scale.ticks(most)]
+    ticks = scale.ticks(15)
+    marks = [line(x, scale(v), right, scale(v), "grid") for v in ticks]
+    marks += [label(x - 6, scale(v) + 4, form(v), anchor="end") for v in ticks]
     marks.append(label(x - 6, min(scale.start, scale.end) - 10, name, "axis"))
     return join(marks)

@@ -90,16 +90,31 @@ def _overview(kernels: Sequence[KernelResult]) -> Iterator[Markup]:
     ]
     shown = []
     if rows:
-        note = "+c: with configuration. Band: within the gate."
+        note = "+c: with configuration; (tool): our compiler alone. Band: within the gate."
         shown.append(figure("Speedups and their intervals", charts.forest(rows, rows[0][1].gate), note=note))
     if points:
         chart = charts.scatter(points, "time of the baseline", "time under r3bench")
         shown.append(figure("Time of a launch", chart, note="Hollow: nothing surely faster was found."))
+    written = [found for kernel in kernels if (found := _written(kernel)) is not None]
+    if written:
+        speed = charts.size(written[0].speed)
+        note = f"The line: writing alone, at the {speed} a second measured of memory. Caches may be faster."
+        shown.append(figure("Distance from the memory roof", charts.memory_roof(written), note=note))
     if shown:
         yield element("div", *shown, class_="pair")
 
 
-_SUFFIX = {"patch": "", "patch and configuration": " +c", "configuration": " +c", "toolchain": " toolchain"}
+def _written(kernel: KernelResult) -> charts.Written | None:
+    """Where a kernel stands below the speed of memory; None where its contests do not say what it writes."""
+    conditions = next((dict(arm.comparison.conditions) for arm in kernel.arms), {})
+    point = _point(kernel)
+    if not kernel.baseline_ns or "written_bytes" not in conditions:
+        return None
+    nbytes, speed = float(conditions["written_bytes"]), float(conditions["write_speed"])
+    return charts.Written(point.name, nbytes, point.x_ns, point.y_ns, speed)
+
+
+_SUFFIX = {"patch": "", "patch and configuration": " +c", "configuration": " +c", "toolchain": " (tool)"}
 
 
 def _timed(comparison: Comparison) -> bool:
