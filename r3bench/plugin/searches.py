@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from math import inf
 from pathlib import Path
 from time import time
@@ -28,8 +29,9 @@ def run_evolve(item: CaptureItem) -> None:
     """Search for a faster version of the item's kernel; what was found is in the ledger and the report."""
     running = item.config.stash.get(RUNNING, None)
     if running is None or item not in running.items:
-        running = item.config.stash[RUNNING] = Running(together(item))
+        running = Running(together(item))
         running.explore()
+        item.config.stash[RUNNING] = running
     result = running.conclude(item)
     if result.status == "interrupted":
         running.end()
@@ -62,7 +64,6 @@ class Running:
         self.items = items
         self._ledgers: dict[CaptureItem, Ledger] = {}
         self._locked: dict[CaptureItem, LedgerError] = {}
-        self._concluded: dict[CaptureItem, KernelResult] = {}
         for item in items:
             try:
                 self._ledgers[item] = Ledger.open(ledger_path(item), resume=bool(option(item.config, "resume")))
@@ -70,28 +71,21 @@ class Running:
                 self._locked[item] = error
 
     def explore(self) -> None:
-        """Search all kernels whose ledgers are free."""
+        """Search all kernels whose ledgers are free; all are given up where that cannot even begin."""
         from r3bench.evolve import Search
         from r3bench.evolve.propose import open_proposers
 
-        item = self.items[0]
-        chosen = settings(item, len(self._ledgers))
-        config, who = item.config, "rules" if chosen.search == "rules" else str(option(item.config, "proposer"))
-        proposer = open_proposers(who, seed=chosen.seed, patience_s=number(config, "patience"))
+        config = self.items[0].config
         try:
-            self._search = Search(
-                [kernel(item, ledger) for item, ledger in self._ledgers.items()],
-                server_of(config),
-                proposer,
-                chosen,
-                progress_line(config),
-            )
-            self._search.explore()
+            chosen = settings(self.items[0], len(self._ledgers))
+            who = "rules" if chosen.search == "rules" else str(option(config, "proposer"))
+            kernels = [kernel(item, ledger) for item, ledger in self._ledgers.items()]
+            with closing(open_proposers(who, seed=chosen.seed, patience_s=number(config, "patience"))) as proposer:
+                self._search = Search(kernels, server_of(config), proposer, chosen, progress_line(config))
+                self._search.explore()
         except BaseException:
             self._close()
             raise
-        finally:
-            proposer.close()
 
     def conclude(self, item: CaptureItem) -> KernelResult:
         """The item's result, and the report with it. LedgerError where another run writes its ledger."""

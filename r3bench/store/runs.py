@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xarray
 from numpy.typing import NDArray
 
 from r3bench.store import files
@@ -30,6 +29,8 @@ def write_run(path: PathLike, columns: Mapping[str, Column], attributes: Mapping
 
     Columns of one dimension must be equally long. ``xarray.open_zarr`` reads it.
     """
+    import xarray
+
     variables = {name: (c.dims, np.asarray(c.values), dict(c.attributes)) for name, c in columns.items()}
     with files.replacing(Path(path)) as folder, warnings.catch_warnings():
         # As in captures: one read gives all metadata, and a reader that does not know it does without.

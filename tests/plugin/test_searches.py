@@ -66,6 +66,13 @@ def test_nothing_is_searched_where_the_baseline_does_not_replay(project: pytest.
     result.stdout.fnmatch_lines(["app/scale: nothing to search: the baseline*does not replay: mismatch: data*"])
 
 
+def test_a_proposer_that_cannot_be_used_is_the_same_sentence_for_every_kernel(project: pytest.Pytester) -> None:
+    result = project.runpytest("captures", *EVOLVE, "--r3-proposer=recorded:nowhere.jsonl")
+    result.assert_outcomes(failed=2, deselected=8)
+    assert result.stdout.str().count("the ledger nowhere.jsonl cannot be read (No such file or directory)") >= 2
+    assert "another run" not in result.stdout.str()
+
+
 @contextmanager
 def running(project: pytest.Pytester) -> Iterator[subprocess.Popen[str]]:
     """A search in a process of its own, once it has evaluated something."""
