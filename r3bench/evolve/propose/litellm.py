@@ -38,40 +38,53 @@ class LiteLLMProposer:
         import litellm
         import openai
 
+        litellm.suppress_debug_info = True  # or it prints advice for each error
         began = monotonic()
         messages = prompt.messages(marked="claude" in self._model)  # others keep beginnings without being told
         try:
             found = litellm.completion(model=self._model, messages=messages, timeout=left_s, num_retries=0)
         except openai.OpenAIError as error:  # what all of LiteLLM's errors are
             raise self._refused(error) from None
-        reply = _with_cost(found)
-        return reply_of(reply, f"litellm:{self._model}", monotonic() - began)
+        return reply_of(_with_cost(found), f"litellm:{self._model}", monotonic() - began)
 
     def _refused(self, error: Exception) -> ModelError | Failed:
         import openai
 
-        status = getattr(error, "status_code", None)
+        who = f"litellm:{self._model}"
         said = " ".join(hidden(str(error)).split())[:_DETAIL]
-        if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
-            missing = self._missing_keys()
-            reason, remedy = ("no key", f"set {' and '.join(missing)}") if missing else ("wrong key", "check its key")
-            return ModelError(reason, f"litellm:{self._model} is refused: {remedy} in the environment", fatal=True)
+        denied = isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError)
+        if (denied or isinstance(error, openai.InternalServerError)) and (missing := self._missing_keys()):
+            return ModelError("no key", f"{who} needs {' and '.join(missing)} in the environment", fatal=True)
+        if denied:
+            return ModelError("wrong key", f"{who} is refused: check its key in the environment", fatal=True)
         if isinstance(error, openai.NotFoundError):
-            return ModelError("unknown model", f"litellm:{self._model} is not known there: {said}", fatal=True)
+            return ModelError("unknown model", f"{who} is not known there: {said}", fatal=True)
         if isinstance(error, openai.APITimeoutError):
-            return Failed("time-out", f"litellm:{self._model} did not answer in time")
+            return Failed("time-out", f"{who} did not answer in time")
         if isinstance(error, openai.RateLimitError):
-            return Failed("rate limit", f"litellm:{self._model}: {said}")
-        if isinstance(error, openai.APIConnectionError) and (status or 500) == 500:
-            return Failed("unreachable", f"litellm:{self._model} cannot be reached: {said}")
-        if isinstance(status, int) and status < 500:
-            return ModelError("refused request", f"litellm:{self._model}: {said}")
-        return Failed("server error", f"litellm:{self._model}: {said}")
+            return Failed("rate limit", f"{who}: {said}")
+        if _never_arrived(error):
+            return Failed("unreachable", f"{who} cannot be reached; is its server up?")
+        if isinstance(error, openai.APIStatusError) and error.status_code < 500:
+            return ModelError("refused request", f"{who}: {said}")
+        return Failed("server error", f"{who}: {said}")
 
     def _missing_keys(self) -> list[str]:
         import litellm
 
-        return list(litellm.validate_environment(model=self._model).get("missing_keys") or ())
+        missing = litellm.validate_environment(model=self._model).get("missing_keys") or ()
+        return [name for name in missing if name.endswith("_KEY")]
+
+
+def _never_arrived(error: BaseException | None) -> bool:
+    """Whether no connection is what lies behind an error."""
+    import httpx
+
+    while error is not None:
+        if isinstance(error, httpx.ConnectError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _with_cost(found: Any) -> Mapping[str, Any]:
