@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from time import sleep
 from typing import Any
 
 Request = dict[str, Any]
@@ -87,8 +88,6 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
             self._send(server.answer(request))
 
         def _send(self, response: Response) -> None:
-            from time import sleep
-
             self.send_response(response.status)
             for name, value in (("Content-Length", str(len(response.body))), *response.headers):
                 self.send_header(name, value)

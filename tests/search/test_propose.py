@@ -192,7 +192,7 @@ def test_a_server_error_is_tried_again(server: ModelServer) -> None:
 
 def test_a_server_that_always_fails(server: ModelServer) -> None:
     server.answer = lambda request: failed(500, "oops")
-    error = trouble(f"openai:{server.url}#m", patience_s=0.1)
+    error = trouble(f"openai:{server.url}#m", patience_s=1.5)
     assert (error.reason, error.fatal) == ("server error", False)
     assert len(server.requests) > 1
 
@@ -206,10 +206,10 @@ def test_a_request_that_is_refused_is_not_repeated(server: ModelServer) -> None:
 
 
 def test_an_answer_that_takes_too_long(server: ModelServer) -> None:
-    server.answer = lambda request: Response(said("late").body, hang_s=1.0)
+    server.answer = lambda request: Response(said("late").body, hang_s=20.0)
     began = monotonic()
     assert trouble(f"openai:{server.url}#m", patience_s=0.2).reason == "time-out"
-    assert monotonic() - began < 0.9
+    assert monotonic() - began < 10
 
 
 def test_closing_ends_what_is_waited_for(server: ModelServer) -> None:
