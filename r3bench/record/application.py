@@ -20,8 +20,8 @@ class Plan:
 
     ``kernels`` and ``excluded`` are extended regular expressions, searched in the kernel's symbol; ``launches`` counts
     from 0 for each kernel. ``variables`` names device variables of packed images, after "c " for constants, "d " for
-    others. Of a parallel run only ``ranks`` record, all of them where that is empty. ``substitutes`` are descriptions of
-    tuned kernels.
+    others. Of a parallel run only ``ranks`` record, all of them where that is empty. ``substitutes`` describe tuned
+    kernels.
     """
 
     folder: Path

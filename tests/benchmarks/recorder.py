@@ -57,9 +57,8 @@ def launches(folder: Path) -> None:
     base = statistics.median(found["without"])
     for name, times in found.items():
         middle = statistics.median(times)
-        print(
-            f"{name}: {middle:.4f} s, {100 * (middle / base - 1):+.2f} %, {1e6 * (middle - base) / LAUNCHES:+.3f} us each"
-        )
+        share, each_us = 100 * (middle / base - 1), 1e6 * (middle - base) / LAUNCHES
+        print(f"{name}: {middle:.4f} s, {share:+.2f} %, {each_us:+.3f} us each")
 
 
 def snapshots(folder: Path) -> None:
