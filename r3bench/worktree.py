@@ -90,7 +90,12 @@ def variant(capture: Capture, tree: Tree) -> Variant | None:
     if source is None:
         return None
     try:
-        return Variant(files=tuple(collect(tree, source.main, source.root).items()))
+        texts = collect(tree, source.main, source.root)
+        for path in dict(source.files).keys() - texts.keys():  # found by the compiler's flags when it was recorded
+            data = tree.read(posixpath.join(source.root, path))
+            if data is not None:
+                texts[path] = data.decode()
+        return Variant(files=tuple(sorted(texts.items())))
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from replay_case import capture
 
 from r3bench.commits import Commit, open_tree, sha_of
 from r3bench.errors import TreeError
-from r3bench.worktree import Folder, Tree, collect
+from r3bench.worktree import Folder, Tree, collect, variant
 
 FILES = {
     "app/main.cu": '#include "inc/a.h"\n#include "root.h"\n#include <cmath>\n',
@@ -58,6 +60,16 @@ def test_both_kinds_read_the_same(tree: Tree) -> None:
 
 def test_a_kernels_texts_are_those_it_includes_below_its_root(tree: Tree) -> None:
     assert set(collect(tree, "main.cu", "app")) == {"main.cu", "inc/a.h", "inc/b.h", "root.h"}
+
+
+def test_a_header_that_flags_led_to_is_that_of_the_tree(tree: Tree, tmp_path: Path) -> None:
+    recorded = capture(tmp_path / "captures")
+    assert recorded.source is not None
+    files = dict.fromkeys(("main.cu", "link.h", "gone.h"), "0" * 64)
+    source = replace(recorded.source, root="app", main="main.cu", files=tuple(files.items()))
+    found = variant(replace(recorded, source=source), tree)
+    assert found is not None
+    assert [path for path, _ in found.files or ()] == ["inc/a.h", "inc/b.h", "link.h", "main.cu", "root.h"]
 
 
 def test_a_commit_is_read_whatever_the_checkout_holds(top: Path) -> None:
