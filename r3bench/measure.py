@@ -26,7 +26,20 @@ from r3bench.stats import (
     signed_rank_interval,
     speedup_of,
 )
-from r3bench.windows import CPU, RANKING, Arm, Check, Procedure, Ring, confirm, fit, refuse_too_fast, warm, window
+from r3bench.windows import (
+    CPU,
+    RANKING,
+    Arm,
+    Check,
+    Procedure,
+    Ring,
+    confirm,
+    deciding_cache,
+    fit,
+    refuse_too_fast,
+    warm,
+    window,
+)
 
 # A kernel shorter than this on a GPU is mostly the launch.
 LAUNCH_BOUND_NS = 5_000.0
@@ -50,7 +63,7 @@ def rank(arm: Arm, ring: Ring, check: Check, procedure: Procedure = RANKING) -> 
     confirm(arm, ring, clones, check, random.Random(arm.kernel.binary.sha256))
     refuse_too_fast(arm, ring, clones, samples)
     conditions = {"procedure": "rank", "clones": str(clones), **ring.device.conditions()}
-    conditions |= _method(ring) | _launch_bound(ring.device, min(samples))
+    conditions |= _method(ring, clones) | _launch_bound(ring.device, min(samples))
     return Measurement(
         samples_ns=samples, binary=arm.kernel.binary.sha256, conditions=tuple(sorted(conditions.items()))
     )
@@ -62,13 +75,14 @@ def _widened(terms: Terms, device: Device, ns: float) -> Terms:
     return replace(terms, gate=max(terms.gate, SHORT_GATE)) if short else terms
 
 
-def _method(ring: Ring) -> dict[str, str]:
-    """The conditions that say how a GPU's windows were made."""
+def _method(ring: Ring, clones: int) -> dict[str, str]:
+    """The conditions that say how windows were made: which cache decides, and what is particular on a GPU."""
+    cache = {"cache": f"{deciding_cache(ring, clones)}, which decides"}
     if ring.device.target.device == "cpu":
-        return {}
+        return cache
     kinds = [kind for kind, holds in (("relocatable", ring.relocatable), ("idempotent", ring.idempotent)) if holds]
     launches = "apart, on restored memory with caches flushed" if ring.apart else "on copies, each used once"
-    return {"unit": ", ".join(kinds) or "neither relocatable nor idempotent", "launches": launches}
+    return {**cache, "unit": ", ".join(kinds) or "neither relocatable nor idempotent", "launches": launches}
 
 
 def _memory_roof(ring: Ring) -> dict[str, str]:
@@ -123,7 +137,7 @@ def contest(baseline: Arm, candidate: Arm, ring: Ring, check: Check, terms: Term
     """
     arms = {"A": baseline, "B": candidate}
     clones = fit([baseline, candidate], ring, terms.procedure)
-    before = ring.device.conditions() | _method(ring)
+    before = ring.device.conditions() | _method(ring, clones)
     blocks: list[Block] = []
     said: list[dict[str, str]] = []
     chance = random.Random(seed)

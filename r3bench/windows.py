@@ -147,6 +147,16 @@ def _timed(arm: Arm, ring: Ring, memories: Sequence[Memory], timeout_s: float, *
         raise ArmFailed(arm.name, failure) from failure
 
 
+def cold(arm: Arm, ring: Ring, timeout_s: float) -> float:
+    """One launch with the caches flushed before it: nanoseconds of the shortest of three."""
+    return min(_timed(arm, ring, ring.take(1), timeout_s, evict=True) for _ in range(3))
+
+
+def deciding_cache(ring: Ring, launches: int) -> str:
+    """Whether a window's launches find their data in the caches: ``cold`` where it holds far more than they do."""
+    return "cold" if ring.apart or launches * ring.clone_bytes > 2 * ring.device.cache_bytes else "warm"
+
+
 def warm(arm: Arm, ring: Ring, launches: int, check: Check, procedure: Procedure) -> float:
     """Launch in place, on what the launch before left: nanoseconds per launch of the shortest of some windows."""
     (memory,) = ring.take(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -97,3 +98,46 @@ def test_a_kernel_that_fits_one_launch_is_caught(
     verdict = server.verify(recorded, variant, level).result(60).verdict
     assert (verdict.status, verdict.level) == (status, level), verdict.detail
     assert says in verdict.detail
+
+
+def test_a_sanitizer_that_the_recorded_kernel_fails_is_left_out_and_said(server: ReplayServer, tmp_path: Path) -> None:
+    reading = TEXT.replace("if (i < 1", "double beyond = to[n]; if (i < 1")
+    reading = reading.replace("1e-6 *", "(beyond != beyond) * 0.0 + 1e-6 *")
+    (tmp_path / "k.cu").write_text(reading)
+    with Session("levels", tmp_path, "cpu") as session:
+        module = session.module("k.cu")
+        held = session.array("from", np.random.default_rng(0).random(N)), session.array("to", np.zeros(N))
+        session.capture("relax")
+        session.launch(module, "relax", (4, 1, 1), (64, 1, 1), (*held, N, 3, 0.1))
+        capture = session.save(tmp_path)[0]
+    verdict = server.verify(capture, Variant(), Level.SANITIZED).result(60).verdict
+    assert verdict.status is Status.MATCH
+    assert verdict.detail.startswith("none; checked build, forward was left out, for the recorded kernel fails it")
+    assert "index 200 of to" in verdict.detail
+
+
+SUMMED = """
+extern "C" __global__ void sum(const double* from, double* to, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) atomicAdd(to, from[i]);
+}
+"""
+
+
+def test_a_sum_by_atomics_may_differ_as_far_as_it_does(server: ReplayServer, tmp_path: Path) -> None:
+    """Numbers that cancel: another order of additions is further off than the type's tolerance."""
+    (tmp_path / "k.cu").write_text(SUMMED)
+    values = np.random.default_rng(0).normal(size=1 << 14) * 1e6
+    values[-1] -= values.sum() - 1.0
+    with Session("levels", tmp_path, "cpu") as session:
+        module = session.module("k.cu")
+        session.capture("sum")
+        held = session.array("from", values), session.array("to", np.zeros(1))
+        session.launch(module, "sum", (64, 1, 1), (256, 1, 1), (*held, 1 << 14))
+        capture = session.save(tmp_path)[0]
+    found = server.submit(capture, Variant()).result(60)
+    assert found.verdict.status is Status.MATCH, found.verdict.detail
+    assert found.measurement is not None
+    assert "as far as its results spread" in dict(found.measurement.conditions)["tolerance of to"]
+    wrong = Variant(files=(("k.cu", SUMMED.replace("from[i])", "from[i] * 1.00001)")),))
+    assert server.submit(capture, wrong, timing="none").result(60).verdict.status is Status.MISMATCH

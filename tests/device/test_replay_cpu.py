@@ -168,6 +168,10 @@ def test_more_work_is_slower_and_its_removal_faster(server: ReplayServer, record
     there = server.compare(recorded, 0, Variant(), slow).result(120)
     back = server.compare(recorded, 0, slow, Variant()).result(120)
     assert (there.decision, back.decision) == (Decision.SLOWER, Decision.FASTER)
+    assert dict(there.conditions)["cache"] == "warm, which decides"
+    assert there.repeat is not None
+    cold = dict(there.repeat.conditions)
+    assert float(cold["cold_candidate_ns"]) > float(cold["cold_baseline_ns"]) > 0
     assert there.speedup is not None
     assert back.speedup is not None
     assert there.speedup < 0.8
