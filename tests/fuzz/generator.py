@@ -338,9 +338,8 @@ class Generator:
     def _stride(self, context: Context) -> Statement:
         limit = self.uniform() if self.random.random() < 0.5 else self.expression("u", 1)
         jumps = self.random.random() < 0.3
-        inner = replace(
-            self._inner(context, "none"), loop="none" if jumps else "warp", can_break=jumps, can_return=jumps
-        )
+        loop, can_return = "none" if jumps else "warp", jumps and context.can_return
+        inner = replace(self._inner(context, "none"), loop=loop, can_break=jumps, can_return=can_return)
         counter = f"k{self._number()}"
         with self._readable(counter, False):
             body = self._body(inner)
