@@ -125,8 +125,8 @@ class ModelError(R3Error):
 
     ``reason`` is one of a few names, to be counted by: ``no key``, ``wrong key``, ``unknown model``, ``unreachable``,
     ``rate limit``, ``server error``, ``time-out``, ``not UTF-8``, ``bad answer``, ``refused request``,
-    ``not recorded``, ``no answer yet``, ``stopped``, ``not installed``, ``nothing more``. ``fatal`` says that asking
-    again is of no use.
+    ``not recorded``, ``no answer yet``, ``stopped``, ``not installed``, ``nothing more``, ``nobody left``,
+    ``unknown proposer``. ``fatal`` says that asking again is of no use.
     """
 
     def __init__(self, reason: str, message: str, *, fatal: bool = False) -> None:

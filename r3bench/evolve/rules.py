@@ -7,11 +7,10 @@ replay all the same. Pure: text in, texts out.
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
 
 from r3bench.evolve.arithmetic import exponential, power, reciprocal
@@ -44,42 +43,36 @@ class Proposal:
 
 
 Rule = Callable[[Subject], str]
+Chain = tuple[str, ...]
 
 
-def proposals(subject: Subject) -> list[Proposal]:
-    """Every rule on its own, then the chains; each text once, none equal to the input.
+def proposals(subject: Subject, chains: Iterable[Chain] = ()) -> Iterator[Proposal]:
+    """What chains of rules (all there are, where none are given) make of a text: each text once, none equal to it.
 
-    BuildError where the text does not define the kernel.
+    They are applied as they are asked for. BuildError where the text does not define the kernel.
     """
     find_kernel(subject.text, subject.kernel)
-    made: dict[str, Proposal] = {}
-    rule = _remembering()
-    for chain in (*((name,) for name in RULES), *CHAINS):
-        proposal = _chain(subject, chain, rule)
-        if proposal is not None and proposal.text != subject.text:
-            made.setdefault(proposal.text, proposal)
-    return list(made.values())
+    seen = {subject.text}
+    for chain in chains or ALL:
+        proposal = _chain(subject, chain)
+        if proposal.text not in seen:
+            seen.add(proposal.text)
+            yield proposal
 
 
-def _remembering() -> Callable[[str, Subject], str]:
-    """Rules by name; what a rule made of a text once is not worked out again, for chains begin alike."""
-
-    @functools.cache
-    def apply_rule(name: str, subject: Subject) -> str:
-        return RULES[name](subject)
-
-    return apply_rule
+@lru_cache(maxsize=256)
+def _applied(name: str, subject: Subject) -> str:
+    """What a rule makes of a text; remembered, for chains begin alike and parents are asked for again."""
+    return RULES[name](subject)
 
 
-def _chain(subject: Subject, names: Sequence[str], rule: Callable[[str, Subject], str]) -> Proposal | None:
+def _chain(subject: Subject, names: Chain) -> Proposal:
     used, current = [], subject
     for name in names:
-        text = rule(name, current)
+        text = _applied(name, current)
         if text != current.text:
             used.append(name)
             current = current.edited(text)
-    if not used:
-        return None
     sentence = "; ".join(SENTENCES[name] for name in used)
     x, y, z = (prod(PER_THREAD.get(name, (1, 1, 1))[axis] for name in used) for axis in range(3))
     return Proposal(rule="+".join(used), description=sentence, text=current.text, per_thread=(x, y, z))
@@ -238,7 +231,7 @@ SENTENCES: Mapping[str, str] = {
 }
 _ARITHMETIC = ("power", "exponential", "reciprocal")
 _MEMORY = ("accumulate", "cache", "hoist")
-CHAINS: tuple[tuple[str, ...], ...] = (
+CHAINS: tuple[Chain, ...] = (
     _ARITHMETIC,
     ("restrict", *_MEMORY),
     ("restrict", *_ARITHMETIC, *_MEMORY),
@@ -268,3 +261,7 @@ def relied_on(rule: str) -> tuple[str, ...]:
     if not all(name in SENTENCES for name in names):
         found.append("checked on the recorded launches only")
     return tuple(found)
+
+
+ALL: tuple[Chain, ...] = (*((name,) for name in RULES), *CHAINS)
+"""Every rule by itself, then the chains."""

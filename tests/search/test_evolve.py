@@ -282,11 +282,10 @@ def test_sources_with_equal_code_are_tuned_once(tmp_path: Path) -> None:
         default = variant.configuration in (None, Configuration()) and "inverse" not in text_of(variant)
         return replace(by_text(inverse_width=1.5)(variant, unit), module="same" if default else None)
 
-    (result,) = search(tmp_path, FakeServer(model))
+    (result,) = search(tmp_path, FakeServer(model), LONG)
     copies = {s.rule: s for s in result.sources if s.same_as == "recorded"}
-    assert set(copies) == {
-        "restrict", "cache", "accumulate", "unroll", "expose", "restrict+accumulate+cache+hoist",
-    }  # fmt: skip
+    assert {"restrict", "cache", "accumulate", "unroll", "expose"} <= set(copies)
+    assert not any("reciprocal" in rule for rule in copies)
     assert all(s.trials == 1 for s in copies.values())
 
 

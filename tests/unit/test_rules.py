@@ -338,7 +338,7 @@ RICH = kernel(
 
 
 def test_every_rule_and_chain_is_proposed_once() -> None:
-    found = proposals(Subject(text=RICH, kernel="k", disjoint=True))
+    found = list(proposals(Subject(text=RICH, kernel="k", disjoint=True)))
     assert len({p.text for p in found}) == len(found)
     assert RICH not in {p.text for p in found}
     single = {p.rule for p in found if "+" not in p.rule}
@@ -354,7 +354,7 @@ def test_every_proposal_compiles_and_keeps_the_kernels_name() -> None:
 
 def test_the_proposals_of_a_text_without_the_kernel() -> None:
     with pytest.raises(BuildError, match="does not define the kernel gone"):
-        proposals(Subject(text=RICH, kernel="gone"))
+        list(proposals(Subject(text=RICH, kernel="gone")))
 
 
 def test_a_broken_body_gets_no_motion() -> None:
@@ -367,7 +367,7 @@ def test_every_kernel_of_the_thirteen_compiles_under_every_proposal() -> None:
     text = path.read_text()
     names = frontend.kernels(frontend.compile_ir({"k.cu": text}, "k.cu"))
     for name in syntax.kernels(text):
-        for proposal in proposals(Subject(text=text, kernel=name, disjoint=True))[-1:]:
+        for proposal in list(proposals(Subject(text=text, kernel=name, disjoint=True)))[-1:]:
             assert frontend.kernels(frontend.compile_ir({"k.cu": proposal.text}, "k.cu")) == names, name
 
 

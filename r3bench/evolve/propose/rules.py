@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from itertools import islice
 from random import Random
 
 from r3bench.errors import Exhausted
 from r3bench.evolve.opened import definitions
 from r3bench.evolve.prompt import Prompt
 from r3bench.evolve.propose.reply import Reply
-from r3bench.evolve.rules import Proposal, proposals
+from r3bench.evolve.rules import ALL, Chain, Proposal, proposals
 from r3bench.evolve.subject import Subject
 from r3bench.model import LaunchRule
 
@@ -24,25 +24,21 @@ class RuleProposer:
 
     def propose(self, prompt: Prompt) -> Reply:
         """Exhausted for a repair, and where no rule changes the parent."""
-        found = _proposals(_subject(prompt))
-        if prompt.turn or prompt.asked >= len(found):
+        left = proposals(_subject(prompt), self._order(prompt)) if not prompt.turn else iter(())
+        chosen = next(islice(left, prompt.asked, None), None)
+        if chosen is None:
             raise Exhausted(f"the rules have nothing more to say on {prompt.parent.id}")
-        chosen = self._order(prompt, found)[prompt.asked]
         return Reply(text=answer(prompt, chosen), origin=f"rules:{chosen.rule}", model="rules")
 
     def close(self) -> None:
         pass
 
-    def _order(self, prompt: Prompt, found: Sequence[Proposal]) -> list[Proposal]:
+    def _order(self, prompt: Prompt) -> list[Chain]:
         """By chance, but for the first text: there the longest chain comes first, for searches that are short."""
-        order = Random(f"{self._seed} {prompt.kernel} {prompt.parent.id}").sample(found, len(found))
+        order = Random(f"{self._seed} {prompt.kernel} {prompt.parent.id}").sample(ALL, len(ALL))
         if prompt.parent.parent is None:
-            order.sort(key=lambda proposal: proposal is not max(found, key=_length))
+            order.sort(key=max(ALL, key=len).__ne__)
         return order
-
-
-def _length(proposal: Proposal) -> int:
-    return proposal.rule.count("+")
 
 
 def _subject(prompt: Prompt) -> Subject:
@@ -54,11 +50,6 @@ def _subject(prompt: Prompt) -> Subject:
         context=tuple(files.values()),
         block=launch.block if launch is not None else first.block,
     )
-
-
-@lru_cache(maxsize=64)
-def _proposals(subject: Subject) -> Sequence[Proposal]:
-    return tuple(proposals(subject))
 
 
 def answer(prompt: Prompt, proposal: Proposal) -> str:
