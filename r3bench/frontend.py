@@ -69,9 +69,12 @@ def _dialect(arch: str, debug: bool) -> list[str]:
     ]
 
 
-def _precompiled(dialect: Sequence[str]) -> Path | None:
-    """The prelude parsed beforehand in this dialect (25 ms less per kernel); None where that is not possible."""
-    inputs = [*sorted(PRELUDE.glob("*.h")), find_compiler()]
+def _precompiled(dialect: Sequence[str], header: Path = PRELUDE / "prelude.h") -> Path | None:
+    """The prelude parsed beforehand in this dialect (25 ms less per kernel; CUDA's own headers: half a second).
+
+    None where that is not possible.
+    """
+    inputs = [*sorted(header.parent.glob("*.h")), find_compiler()]
     state = [(str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in inputs]
     key = hashlib.sha256(json.dumps([dialect, state]).encode()).hexdigest()[:24]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "r3bench")
@@ -81,8 +84,7 @@ def _precompiled(dialect: Sequence[str]) -> Path | None:
             cache.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=cache) as folder:
                 built = Path(folder, target.name)
-                header = str(PRELUDE / "prelude.h")
-                command = [*dialect, "-x", "cuda", "-emit-pch", "-o", str(built), header]
+                command = [*dialect, "-x", "cuda", "-emit-pch", "-o", str(built), str(header)]
                 subprocess.run(command, check=True, capture_output=True, timeout=60)
                 built.replace(target)
         except (OSError, subprocess.SubprocessError):
@@ -165,36 +167,31 @@ def compile_ir(
     of CUDA that the prelude does not have.
     """
     own, paths = _translated([flag for flag in flags if flag != toolkit.FLAG])
-    if toolkit.FLAG in flags:
-        dialect = [*toolkit.arguments(find_compiler(), arch, debug), *own, "-ferror-limit", str(_MOST_ERRORS)]
-        return _compiled_with_toolkit(files, main, [*dialect, *paths], timeout_s, instantiate)
-    dialect = [*_dialect(arch, debug), *own]
-    prelude = _precompiled(dialect)
+    cudas = toolkit.FLAG in flags
+    dialect, header, folders = _headers(cudas, arch, debug)
+    dialect += own
+    prelude = _precompiled(dialect, header)
     with tempfile.TemporaryDirectory(prefix="r3-") as root:
         source = _write(Path(root), files, main, instantiate)
         rest = [*paths, "-x", "cuda", "-emit-llvm", "-o", "-", source]
         done = None
         if prelude:
-            done = _run([*dialect, "-include-pch", str(prelude), *rest], [prelude, PRELUDE], root, timeout_s, main)
+            done = _run([*dialect, "-include-pch", str(prelude), *rest], [prelude, *folders], root, timeout_s, main)
         if done is None or (done.returncode and not _diagnosed(done, main, files)):
             # No precompiled prelude, or perhaps a damaged one.
-            done = _run([*dialect, "-include", str(PRELUDE / "prelude.h"), *rest], [PRELUDE], root, timeout_s, main)
+            done = _run([*dialect, "-include", str(header), *rest], folders, root, timeout_s, main)
     if done.returncode:
-        raise _failure(main, _diagnosed(done, main, files), done.returncode)
-    return _with_nvcc_names(done.stdout)
+        raise _failure(main, _diagnosed(done, main, files, prelude=not cudas), done.returncode)
+    ir = _with_nvcc_names(done.stdout)
+    return _with_nvcc_variables(ir) if cudas else ir
 
 
-def _compiled_with_toolkit(
-    files: Mapping[str, str], main: str, command: list[str], timeout_s: float, instantiate: Sequence[str]
-) -> str:
-    """The same with CUDA's own headers and the host's, for sources that include them."""
-    with tempfile.TemporaryDirectory(prefix="r3-") as root:
-        source = _write(Path(root), files, main, instantiate)
-        rest = ["-x", "cuda", "-emit-llvm", "-o", "-", source]
-        done = _run([*command, *rest], toolkit.folders(tuple(command)), root, timeout_s, main)
-    if done.returncode:
-        raise _failure(main, _diagnosed(done, main, files), done.returncode)
-    return _with_nvcc_variables(_with_nvcc_names(done.stdout))
+def _headers(cudas: bool, arch: str, debug: bool) -> tuple[list[str], Path, list[Path]]:
+    """The dialect, what comes before a source, and the folders it is read from: CUDA's own headers, or the prelude."""
+    if not cudas:
+        return _dialect(arch, debug), PRELUDE / "prelude.h", [PRELUDE]
+    dialect = [*toolkit.arguments(find_compiler(), arch, debug), "-ferror-limit", str(_MOST_ERRORS)]
+    return dialect, toolkit.HEADER, toolkit.folders(tuple(dialect))
 
 
 def included(root: Path, main: str, flags: Sequence[str], timeout_s: float = 60.0) -> tuple[str, ...]:
@@ -203,11 +200,12 @@ def included(root: Path, main: str, flags: Sequence[str], timeout_s: float = 60.
     Raises BuildError where the source cannot be preprocessed, or includes a file that lies elsewhere.
     """
     own, paths = _translated([flag for flag in flags if flag != toolkit.FLAG])
-    command = [*toolkit.arguments(find_compiler(), "sm_90", False), *own, *paths]
+    dialect, header, folders = _headers(True, "sm_90", False)
+    command = [*dialect, *own, "-include", str(header), *paths]
     rest = ["-dependency-file", "-", "-MT", "x", "-x", "cuda", "-Eonly", main]
-    done = _run([*command, *rest], [*toolkit.folders(tuple(command)), root], str(root), timeout_s, main)
+    done = _run([*command, *rest], [*folders, root], str(root), timeout_s, main)
     if done.returncode:
-        raise _failure(main, _diagnosed(done, main, {main: ""}), done.returncode)
+        raise _failure(main, _diagnosed(done, main, {main: ""}, prelude=False), done.returncode)
     named = done.stdout.replace("\\\n", " ").partition(":")[2].split()
     found = {posixpath.normpath(name) for name in named if not Path(name).is_absolute()}
     return tuple(sorted(_inside(name, f"{main} includes {name}, which") for name in found))
@@ -346,11 +344,13 @@ def _ended(status: int) -> str:
     return f"the compiler failed without naming a place in the source ({how})"
 
 
-def _diagnosed(done: subprocess.CompletedProcess[str], main: str, files: Mapping[str, str]) -> list[_Error]:
-    return list(_errors(done.stderr, main, {posixpath.normpath(path) for path in files}))
+def _diagnosed(
+    done: subprocess.CompletedProcess[str], main: str, files: Mapping[str, str], *, prelude: bool = True
+) -> list[_Error]:
+    return list(_errors(done.stderr, main, {posixpath.normpath(path) for path in files}, prelude))
 
 
-def _errors(stderr: str, main: str, files: set[str]) -> Iterator[_Error]:
+def _errors(stderr: str, main: str, files: set[str], prelude: bool) -> Iterator[_Error]:
     """Errors at the user's places: one found inside the prelude is moved to the first note in the user's files."""
     pending: str | None = None
     for match in filter(None, map(_MESSAGE.match, stderr.splitlines())):
@@ -361,7 +361,7 @@ def _errors(stderr: str, main: str, files: set[str]) -> Iterator[_Error]:
             pending = None
         if pending is None or (file := posixpath.normpath(match["file"])) not in files:
             continue
-        missing = _missing(pending)
+        missing = _missing(pending) if prelude else None
         place = Diagnostic(file, int(match["line"]), int(match["column"]), missing or pending)
         yield _Error(place, missing)
         pending = None

@@ -21,8 +21,11 @@ from r3bench.errors import Unsupported
 # In a capture's flags: its source is compiled with CUDA's own headers, not with ours.
 FLAG = "--cuda-headers"
 HEADERS = Path(__file__).parent / "prelude/toolkit"
+# What comes before every such source; it can be parsed beforehand.
+HEADER = HEADERS / "compatibility.h"
 _LLVM = "22"
-_WITH_VALUE = ("-main-file-name", "-o", "-x", "-ferror-limit")
+# Of the driver's arguments: the file's own, and what HEADER includes.
+_WITH_VALUE = ("-main-file-name", "-o", "-x", "-ferror-limit", "-include")
 _DROPPED = ("-cuid=", "-fdebug-compilation-dir=", "-fcoverage-compilation-dir=")
 _AGAIN = ("-emit-llvm", "-discard-value-names")  # said by the caller; parameters keep their names
 _FOLDERS = ("-isystem", "-internal-isystem", "-internal-externc-isystem", "-idirafter", "-resource-dir")
@@ -52,7 +55,7 @@ def missing() -> str:
 
 @functools.lru_cache(maxsize=8)
 def arguments(compiler: Path, arch: str, debug: bool) -> tuple[str, ...]:
-    """The command that compiles with CUDA's headers, up to what a source adds, as clang's driver makes it.
+    """The command that compiles with CUDA's headers, up to HEADER and what a source adds, as clang's driver makes it.
 
     Raises Unsupported where the headers are not here.
     """
@@ -78,7 +81,6 @@ def _driver_flags(arch: str) -> tuple[str, ...]:
         *("--target=x86_64-linux-gnu", "-std=c++17", "-O3", "-Xclang", "-disable-llvm-passes", "-emit-llvm", "-S"),
         *("-fclang-abi-compat=17", "-fomit-frame-pointer", "-nocudalib", "-Xclang", "-target-sdk-version=12.9", "-w"),
         *("-fno-caret-diagnostics", "-fno-diagnostics-show-option", "-fno-spell-checking"),
-        *("-include", str(HEADERS / "compatibility.h")),
     )
 
 

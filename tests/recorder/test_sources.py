@@ -89,6 +89,9 @@ def test_why_there_is_no_source(tmp_path: Path) -> None:
     assert found is None
     assert "bad.cu:1:" in why
     assert "undeclared" in why
+    (tmp_path / "lacks.cu").write_text("#include <curand_kernel_of_another_age.h>\n")
+    _, why = sources.find("_Z1kPi", sources.named([tmp_path / "lacks.cu"], []), tmp_path)
+    assert "lacks.cu:1:10: 'curand_kernel_of_another_age.h' file not found" in why
     assert sources.find("_Z1zv", sources.named([PROGRAMS / "many.cu"], []), tmp_path) == (
         None, "no source that was given defines it",
     )  # fmt: skip

@@ -1,5 +1,7 @@
-// What nvcc's headers bring along and clang's do not, included before a source that uses CUDA's own headers.
+// Included before a source that uses CUDA's own headers: clang's wrapper of them, and what nvcc brings along beside it.
 #pragma once
+
+#include "__clang_cuda_runtime_wrapper.h"
 
 #include <math.h>
 #include <stdlib.h>
