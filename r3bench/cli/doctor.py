@@ -21,6 +21,7 @@ PACKAGES = (
     ("httpx", "openai", "language models by OpenAI's protocol"),
     ("litellm", "llm", "language models of any provider"),
     ("pytest-xdist", "test", "pytest -n"),
+    ("matplotlib", "plots", "plots of a report for publication"),
     ("clang-tidy", "toolkit", "clang's CUDA headers, for sources that include CUDA's own"),
 )
 

@@ -22,6 +22,15 @@ PAGES = [TOP / "README.md", *sorted((TOP / "docs").glob("*.md"))]
 KERNELS = ("update", "halo_x")  # of miniweather, in the copy where commands run: two are enough, and quick
 SECONDS = 300
 
+# Searches end early there.
+CONFIGURATION = """\
+[pytest]
+addopts = -p no:zarr -p no:cacheprovider
+r3_captures = captures
+r3_iterations = 2
+r3_seconds = 2
+"""
+
 # The source that README's example of a session records.
 DEMO = """\
 extern "C" __global__ void step(double* state, int n) {
@@ -64,7 +73,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(TOP / store, top / store)
     (top / "kernels" / "demo").mkdir()
     (top / "kernels" / "demo" / "kernels.cu").write_text(DEMO)
-    (top / "pytest.ini").write_text("[pytest]\nr3_captures = captures\naddopts = -p no:zarr -p no:cacheprovider\n")
+    (top / "pytest.ini").write_text(CONFIGURATION)
     (top / ".gitignore").write_text("reports/\n__pycache__/\n")
     git = ["git", "-C", str(top), "-c", "user.name=a", "-c", "user.email=a@b.example"]
     for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "first"]):
