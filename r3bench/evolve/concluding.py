@@ -57,8 +57,6 @@ class Conclusion:
             return self._result("failed", found.trouble)
         if interrupted:
             return self._result("interrupted", f"interrupted after {self.evaluator.evaluations} evaluations")
-        if found.start is None:
-            return self._result("failed", f"{found.stopped} before anything was evaluated; allow more and resume")
         return self._result("improved" if self.verdicts.winner else "not improved", self._last_reason())
 
     # -- promotion --
