@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from r3bench.compare import EXACT, Found, Tolerance, buffers, difference_found, differences, tolerance_of, verdict_of
 from r3bench.compare import Buffer as Compared
-from r3bench.compare import Found, Tolerance, buffers, difference_found, differences, tolerance_of, verdict_of
 from r3bench.devices import Bytes, Kernel, Memory
 from r3bench.devices.cuda import sanitizer as sanitizing
 from r3bench.devices.cuda.memory import Contents, CudaMemory, Recorded
@@ -109,11 +109,13 @@ class CudaDevice:
     ) -> Verdict:
         held, overrides = self._own(memory), tolerances or {}
         given = {name: np.ascontiguousarray(expected[name]).reshape(-1) for name in held.names()}
-        # Relocated pointers and rules for single elements are for this process.
-        here = {name for name in held.names() if held.relocated(name) or _by_element(overrides.get(name))}
+        # Relocated pointers and, where anything differs at all, rules for single elements are for this process.
+        by_element = {name for name in held.names() if _by_element(overrides.get(name))}
+        there = [each for each in buffers(held.unit) if not held.relocated(each.name)]
+        found = self._compare_there(held, there, expected, {**overrides, **dict.fromkeys(by_element, EXACT)})
+        here = {each.name for each in buffers(held.unit) if held.relocated(each.name)}
+        here |= {name for name in by_element if found.get(name) is not None}
         read = self._read(held, sorted(here)) if here else {}
-        there = [each for each in buffers(held.unit) if each.name not in here]
-        found = self._compare_there(held, there, expected, overrides)
         for each in buffers(held.unit):
             if each.name in here:
                 tolerance = tolerance_of(held.unit, each, overrides)

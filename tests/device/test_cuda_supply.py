@@ -1,0 +1,249 @@
+"""The CUDA device's own process against a worker without a GPU: what it is given, when it is replaced, what is said."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from r3bench.compare import Buffer as Compared
+from r3bench.compare import Runs, Tolerance, differences
+from r3bench.devices.cuda import supply
+from r3bench.devices.cuda.device import CudaDevice
+from r3bench.devices.cuda.placement import Buffer, packed
+from r3bench.devices.cuda.process import WorkerDied
+from r3bench.devices.cuda.wire import TYPES
+from r3bench.errors import DeviceFault, LaunchError, ReplayTimeout
+from r3bench.model import Binary, Status, Target
+from r3bench.testing.contract import Case, case, linked, same
+
+HELLO = {"name": "GPU", "uuid": "GPU-0", "arch": "sm_90", "driver": 13000, "memory_bytes": 1 << 30, "cache_bytes": 1}
+NAMES = {number: name for name, number in TYPES.items() if name != "bool"}
+
+
+class FakeWorker:
+    """Answers as a worker does; kernels are called by their symbol: ``double`` doubles x, others fail as they say."""
+
+    def __init__(self, index: int) -> None:
+        self.hello = HELLO
+        self.contents: set[int] = set()
+        self.copies: set[int] = set()
+        self.kernels: set[int] = set()
+        self.said: list[dict[str, Any]] = []
+        self.living = True
+        self._contents: dict[int, dict[str, bytes]] = {}
+        self._copies: dict[int, dict[str, Any]] = {}
+        self._symbols: dict[int, str] = {}
+        WORKERS.append(self)
+
+    def alive(self) -> bool:
+        return self.living
+
+    def close(self) -> None:
+        self.living = False
+
+    def ask(self, message: dict[str, Any], *, timeout_s: float, fds: Sequence[int] = ()) -> dict[str, Any]:
+        self.said.append(message)
+        for number in message.get("restore", []):
+            self._restore(self._copies[number])
+        answer: dict[str, Any] = getattr(self, {"contents": "put"}.get(message["op"], message["op"]))(message, *fds)
+        return answer
+
+    def ops(self) -> list[str]:
+        return [message["op"] for message in self.said]
+
+    def put(self, message: dict[str, Any], fd: int) -> dict[str, Any]:
+        held = [Buffer(*each) for each in message["buffers"]]
+        layout = packed(held)
+        data = os.pread(fd, layout.nbytes, 0)
+        self._contents[message["id"]] = {
+            each.name: data[layout.offsets[each.name] : layout.offsets[each.name] + each.nbytes] for each in held
+        }
+        return {}
+
+    def make(self, message: dict[str, Any]) -> dict[str, Any]:
+        shift = 0 if message["as_recorded"] else 1 << 32 | message["id"] << 20
+        addresses = {name: (address or 1 << 50) + shift for name, address, *_ in message["buffers"]}
+        self._copies[message["id"]] = {**message, "addresses": addresses}
+        return {"addresses": addresses, "recorded": not shift}
+
+    def _restore(self, copy: dict[str, Any]) -> None:
+        copy["live"] = {name: bytearray(data) for name, data in self._contents[copy["contents"]].items()}
+        for holder, offset, target, displacement in copy["pointers"]:
+            if holder:
+                value = copy["addresses"][target] + displacement
+                copy["live"][holder][offset : offset + 8] = value.to_bytes(8, "little")
+
+    def compare(self, message: dict[str, Any]) -> dict[str, Any]:
+        live = self._copies[message["memory"]]["live"]
+        return {"rows": [self._row(live, *rule) for rule in message["rules"]]}
+
+    def _row(self, live: dict[str, Any], name: str, contents: int, kind: int, item: int, *limits: Any) -> list[Any]:
+        tolerant, atol, rtol, least, ulp = limits
+        wanted, got = (np.frombuffer(bytes(data), np.uint8) for data in (self._contents[contents][name], live[name]))
+        held = Compared(name=name, nbytes=wanted.size, dtype=NAMES[kind], shape=(wanted.size // item,))
+        tolerance = Tolerance(kind="float", rtol=rtol, atol=max(atol, least), ulp=ulp) if tolerant else Tolerance()
+        found = differences(wanted, got, held, tolerance)
+        if found is None:
+            return [0]
+        places = (found.first[0], found.worst[0])
+        texts = [got[at * item : (at + 1) * item].tobytes().hex() for at in places]
+        return [found.count, places[0], struct.unpack("<Q", struct.pack("<d", found.error))[0], places[1], *texts]
+
+    def download(self, message: dict[str, Any], fd: int) -> dict[str, Any]:
+        live = self._copies[message["memory"]]["live"]
+        os.pwrite(fd, b"".join(bytes(live[name]) for name in message["names"]), 0)
+        return {}
+
+    def load(self, message: dict[str, Any], fd: int) -> dict[str, Any]:
+        self._symbols[message["id"]] = message["symbol"]
+        return {"facts": {"registers": 32}}
+
+    def run(self, message: dict[str, Any]) -> dict[str, Any]:
+        symbol = self._symbols[message["kernel"]]
+        if symbol == "hang":
+            raise TimeoutError
+        if symbol == "die":
+            self.living = False
+            raise WorkerDied("it was killed by SIGKILL")
+        if symbol == "stray":
+            return {"error": "CUDA_ERROR_ILLEGAL_ADDRESS", "code": 700, "call": "cuStreamSynchronize", "lost": True}
+        if symbol == "refused":
+            return {"refused": "takes 8 bytes of arguments, but the unit has 12"}
+        for number in message["memories"]:
+            np.frombuffer(self._copies[number]["live"]["x"], np.float64)[:] *= 2
+        return {"ns": 100.0 * len(message["memories"]), "occupancy": 8, "damaged": None}
+
+    def floors(self, message: dict[str, Any]) -> dict[str, Any]:
+        return {"ns": [500.0, 1500.0]}
+
+    def remove(self, message: dict[str, Any]) -> dict[str, Any]:
+        del self._copies[message["id"]]
+        return {}
+
+    def drop(self, message: dict[str, Any]) -> dict[str, Any]:
+        del self._contents[message["id"]]
+        return {}
+
+    def unload(self, message: dict[str, Any]) -> dict[str, Any]:
+        del self._symbols[message["id"]]
+        return {}
+
+
+WORKERS: list[FakeWorker] = []
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDevice]:
+    WORKERS.clear()
+    monkeypatch.setattr(supply, "Worker", FakeWorker)
+    opened = CudaDevice(index=0)
+    yield opened
+    opened.close()
+    assert not any(worker.living for worker in WORKERS)
+
+
+def binary(symbol: str) -> Binary:
+    return Binary(target=Target(device="cuda", arch="sm_90"), symbol=symbol, image=b"code", format="cubin")
+
+
+def lone() -> Case:
+    made = case({"x": np.arange(1.0, 9.0)}, ["x"])
+    for data in made.before.values():
+        data.flags.writeable = False
+    return made
+
+
+def test_the_first_copy_lies_where_it_was_recorded(device: CudaDevice) -> None:
+    link = linked()
+    first, second = (device.allocate(link.unit, link.before) for _ in range(2))
+    asked = [message["as_recorded"] for message in WORKERS[0].said if message["op"] == "make"]
+    assert (asked, first.as_recorded, second.as_recorded) == ([True, False], True, False)
+    assert first.addresses["data"] == link.unit.allocations[1].address != second.addresses["data"]
+    for memory in (first, second):
+        same(device.download(memory), link.before)
+        assert device.compare(memory, link.before).status is Status.MATCH
+    assert device.conditions()["relocated_copies"] == "1 of 2"
+    device.release(first)
+    third = device.allocate(link.unit, link.before)
+    assert third.as_recorded
+
+
+def test_contents_are_sent_once_and_dropped_with_the_last_copy(device: CudaDevice) -> None:
+    one = lone()
+    memories = [device.allocate(one.unit, one.before) for _ in range(3)]
+    assert WORKERS[0].ops().count("contents") == 1
+    for memory in memories:
+        device.release(memory)
+    assert WORKERS[0].ops()[-2:] == ["remove", "drop"]
+    with pytest.raises(ValueError, match="was released"):
+        device.download(memories[0])
+
+
+def test_memory_is_restored_and_caches_flushed_with_the_next_launch(device: CudaDevice) -> None:
+    one, kernel = lone(), device.load(binary("double"))
+    memory = device.allocate(one.unit, one.before)
+    for _ in range(2):
+        device.restore(memory)
+        device.evict()
+        device.launch(kernel, memory, one.unit.launch)
+    device.launch(kernel, memory, one.unit.launch)
+    runs = [message for message in WORKERS[0].said if message["op"] == "run"]
+    assert [(run["restore"], run["evict"]) for run in runs] == [([memory.number], True)] * 2 + [([], False)]
+    same(device.download(memory), one.expect(x=4 * np.arange(1.0, 9.0)))
+    assert dict(kernel.binary.facts) == {"registers": 32, "blocks_per_multiprocessor": 8}
+    assert device.window(kernel, [memory] * 5, one.unit.launch) == 500
+
+
+@pytest.mark.parametrize(
+    ("symbol", "error", "says", "lost"),
+    [
+        ("hang", ReplayTimeout, "hang did not end within 2 s and was killed", True),
+        ("die", DeviceFault, "it was killed by SIGKILL", True),
+        ("stray", DeviceFault, "stray touched memory that is not its own", True),
+        ("refused", LaunchError, "refused takes 8 bytes of arguments", False),
+    ],
+)
+def test_after_a_failure_everything_is_there_again(
+    device: CudaDevice, symbol: str, error: type[Exception], says: str, lost: bool
+) -> None:
+    one, good, bad = lone(), device.load(binary("double")), device.load(binary(symbol))
+    memory = device.allocate(one.unit, one.before)
+    with pytest.raises(error, match=says):
+        device.launch(bad, memory, one.unit.launch, timeout_s=2.0)
+    device.restore(memory)
+    device.launch(good, memory, one.unit.launch)
+    assert device.compare(memory, one.expect(x=2 * np.arange(1.0, 9.0))).status is Status.MATCH
+    assert len(WORKERS) == 1 + lost
+    assert WORKERS[-1].ops()[: 3 if lost else 0] == (["load", "contents", "make"] if lost else [])
+
+
+def test_what_is_bit_for_bit_as_expected_is_not_read_back(device: CudaDevice) -> None:
+    """Rules for single elements are judged here, but only where something differs."""
+    one, kernel = lone(), device.load(binary("double"))
+    memory = device.allocate(one.unit, one.before)
+    device.launch(kernel, memory, one.unit.launch)
+    twice = 2 * np.arange(1.0, 9.0)
+    first_two = Runs(np.array([0, 2]))
+    loose = {"x": Tolerance(kind="float", rtol=0.1, exact=first_two)}
+    assert device.compare(memory, one.expect(x=twice), loose).status is Status.MATCH
+    assert "download" not in WORKERS[0].ops()
+    rounded = twice * np.array([1, 1, *[1.01] * 6])
+    assert device.compare(memory, one.expect(x=rounded), loose).status is Status.MATCH
+    assert WORKERS[0].ops().count("download") == 1
+    found = device.compare(memory, one.expect(x=twice * 1.01), loose)
+    assert (found.status, found.differences[0].count, found.differences[0].first) == (Status.MISMATCH, 2, (0,))
+    ignored = {"x": replace(loose["x"], exact=Runs(np.array([0, 0])), ignore=first_two)}
+    assert device.compare(memory, one.expect(x=rounded * np.array([5, 5, *[1] * 6])), ignored).status is Status.MATCH
+
+
+def test_code_for_something_else_is_not_sent(device: CudaDevice) -> None:
+    other = replace(binary("double"), target=Target(device="cuda", arch="sm_80"))
+    with pytest.raises(LaunchError, match="sm_80; this device loads"):
+        device.load(other)
+    assert "load" not in WORKERS[0].ops()
