@@ -235,7 +235,7 @@ def difference_found(expected: Bytes, buffer: Buffer, tolerance: Tolerance, foun
     before = _bits(expected, dtype)
     first, worst = (_bits(np.frombuffer(data, np.uint8), dtype) for data in (found.first_bytes, found.worst_bytes))
     wanted = before[found.worst : found.worst + 1]
-    tolerant = element_type(buffer, tolerance)[2]
+    tolerant = element_type(buffer, tolerance)[2] and not tolerance.exact.hold(np.array([found.worst]))[0]
     return Difference(
         buffer=buffer.name,
         count=found.count,

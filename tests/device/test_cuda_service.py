@@ -13,8 +13,19 @@ import numpy as np
 import pytest
 
 from r3bench import frontend
-from r3bench.compare import Buffer, Found, Tolerance, difference_found, differences, element_type, largest_limit
+from r3bench.compare import (
+    Buffer,
+    Found,
+    Runs,
+    Tolerance,
+    difference_found,
+    differences,
+    element_type,
+    largest_limit,
+)
 from r3bench.devices import Device, open_device
+from r3bench.devices.cuda import tables
+from r3bench.devices.cuda.tables import PIECES, Rule, pieces
 from r3bench.devices.cuda.wire import TYPES
 from r3bench.model import Binary, Configuration, Difference, LaunchConfig, Pointer, Target
 from r3bench.remix import BuildRequest, UnitFacts
@@ -24,11 +35,6 @@ from r3bench.toolchain import Compiler, codegen, passes
 SOURCE = Path(frontend.__file__).parent / "devices" / "cuda" / "service.cu"
 ARCH, PTX_VERSION = "sm_75", 70
 
-PIECES = np.dtype(
-    [(name, "u8") for name in ("expected", "actual", "nbytes", "first")]
-    + [(name, "u4") for name in ("row", "type", "tolerant", "pad")]
-    + [(name, "f8") for name in ("atol", "rtol", "least", "ulp")]
-)
 TOLERANCES = (
     Tolerance(),
     Tolerance(kind="float", rtol=1e-3),
@@ -37,6 +43,11 @@ TOLERANCES = (
     Tolerance(kind="float", ulp=3),
     Tolerance(kind="float", rtol=1e-9, ulp=1, atol=1e-300),
 )
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "PIECE", 368)
 
 
 def ptx() -> str:
@@ -93,29 +104,30 @@ def binaries(compiler: Compiler, device: Device) -> dict[str, Binary]:
 def find(
     device: Device, binary: Binary, expected: Any, actual: Any, dtype: str, tolerance: Tolerance
 ) -> Difference | None:
-    """What r3_compare finds, in two pieces, as the device makes a difference of it."""
+    """What r3_compare finds, in pieces of some hundred bytes, as the device makes a difference of it."""
     held = Buffer(name="x", nbytes=expected.nbytes, dtype=dtype, shape=(expected.nbytes // item_bytes(dtype),))
     kind, item, tolerant = element_type(held, tolerance)
-    half = expected.nbytes // 2 // 16 * 16
-    pieces = np.zeros(2, PIECES)
-    pieces["first"] = 0, half // item
-    pieces["nbytes"] = half, expected.nbytes - half
-    pieces["type"], pieces["tolerant"] = TYPES[kind], tolerant
-    pieces["atol"], pieces["rtol"], pieces["ulp"] = tolerance.atol, tolerance.rtol, tolerance.ulp
-    pieces["least"] = largest_limit(expected, kind, tolerance) if tolerant else 0
+    least = largest_limit(expected, kind, tolerance) if tolerant else 0.0
+    limits = (int(tolerant), tolerance.atol, tolerance.rtol, least, tolerance.ulp)
+    rule = Rule("x", 0, TYPES[kind], item, *limits, tolerance.exact.edges.tolist(), tolerance.ignore.edges.tolist())
+    buffers = {"expected": expected, "actual": actual, "pieces": expected, "rows": np.zeros(4, np.uint64)}
+    places = {name: address_of(buffers, name) for name in ("expected", "actual")}
+    table = pieces([(rule, places["expected"], places["actual"], expected.nbytes)])
     rows = np.array([0, 2**64 - 1, 0, 2**64 - 1], np.uint64)
-    buffers = {"expected": expected, "actual": actual, "pieces": pieces, "rows": rows}
     pointers = [
-        Pointer(holder="pieces", offset=at * PIECES.itemsize + 8 * number, allocation=name, displacement=at * half)
-        for at in range(2)
-        for number, name in enumerate(("expected", "actual"))
+        Pointer(
+            holder="pieces",
+            offset=at * PIECES.itemsize + PIECES.fields[name][1],
+            allocation=name,
+            displacement=int(table[name][at]) - places[name],
+        )
+        for at in range(len(table))
+        for name in ("expected", "actual")
     ]
-    for pointer in pointers:
-        where = address_of(buffers, pointer.allocation) + pointer.displacement
-        pieces.view(np.uint8)[pointer.offset : pointer.offset + 8] = np.frombuffer(struct.pack("<Q", where), np.uint8)
     for again in (0, 1):
-        raw = {**buffers, "pieces": pieces.view(np.uint8), "rows": rows}
-        given = case(raw, ["pieces", "rows", np.uint32(again)], grid=(2, 1, 1), block=(8, 1, 1), pointers=pointers)
+        raw = {**buffers, "pieces": table.view(np.uint8), "rows": rows}
+        grid = (len(table), 1, 1)
+        given = case(raw, ["pieces", "rows", np.uint32(again)], grid=grid, block=(8, 1, 1), pointers=pointers)
         memory = device.allocate(given.unit, given.before)
         device.launch(device.load(binary), memory, given.unit.launch)
         rows = device.download(memory)["rows"].view(np.uint64)
@@ -161,6 +173,23 @@ def test_floats_differ_as_the_comparison_says(
     wanted = differences(expected, actual, held, tolerance)
     assert find(device, binaries["r3_compare"], expected, actual, dtype, tolerance) == wanted
     assert find(device, binaries["r3_compare"], expected, expected, dtype, tolerance) is None
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+@pytest.mark.parametrize("kind", ["float", "exact"])
+def test_elements_with_rules_of_their_own(device: Device, binaries: dict[str, Binary], dtype: str, kind: Any) -> None:
+    chance = np.random.default_rng(11)
+    exact, ignore = (Runs.of(chance.random(200) < share) for share in (0.3, 0.2))
+    tolerance = Tolerance(kind=kind, rtol=0.05 * (kind == "float"), exact=exact, ignore=ignore)
+    values = chance.normal(size=200)
+    expected = bits_of(values, dtype)
+    held = Buffer(name="x", nbytes=expected.nbytes, dtype=dtype, shape=(200,))
+    for spoiled in (exact, ignore, Runs(np.array([0, 200])), Runs(np.array([199, 200]))):
+        factor = np.where(spoiled.hold(np.arange(200)), chance.choice([1.01, 1.3], 200), 1)
+        actual = bits_of(values * factor, dtype)
+        assert find(device, binaries["r3_compare"], expected, actual, dtype, tolerance) == differences(
+            expected, actual, held, tolerance
+        )
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])

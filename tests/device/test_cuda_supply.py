@@ -13,6 +13,7 @@ import pytest
 
 from r3bench.compare import Buffer as Compared
 from r3bench.compare import Runs, Tolerance, differences
+from r3bench.devices.cuda import device as device_module
 from r3bench.devices.cuda import supply
 from r3bench.devices.cuda.device import CudaDevice
 from r3bench.devices.cuda.placement import Buffer, packed
@@ -84,10 +85,12 @@ class FakeWorker:
         return {"rows": [self._row(live, *rule) for rule in message["rules"]]}
 
     def _row(self, live: dict[str, Any], name: str, contents: int, kind: int, item: int, *limits: Any) -> list[Any]:
-        tolerant, atol, rtol, least, ulp = limits
+        tolerant, atol, rtol, least, ulp, *runs = limits
+        exact, ignore = (Runs(np.array(edges, np.int64)) for edges in runs)
         wanted, got = (np.frombuffer(bytes(data), np.uint8) for data in (self._contents[contents][name], live[name]))
         held = Compared(name=name, nbytes=wanted.size, dtype=NAMES[kind], shape=(wanted.size // item,))
-        tolerance = Tolerance(kind="float", rtol=rtol, atol=max(atol, least), ulp=ulp) if tolerant else Tolerance()
+        loose = Tolerance(kind="float", rtol=rtol, atol=max(atol, least), ulp=ulp)
+        tolerance = replace(loose if tolerant else Tolerance(), exact=exact, ignore=ignore)
         found = differences(wanted, got, held, tolerance)
         if found is None:
             return [0]
@@ -223,8 +226,12 @@ def test_after_a_failure_everything_is_there_again(
     assert WORKERS[-1].ops()[: 3 if lost else 0] == (["load", "contents", "make"] if lost else [])
 
 
-def test_what_is_bit_for_bit_as_expected_is_not_read_back(device: CudaDevice) -> None:
-    """Rules for single elements are judged here, but only where something differs."""
+@pytest.mark.parametrize(("most_edges", "downloads"), [(1 << 14, 0), (1, 1)])
+def test_rules_for_single_elements_are_for_the_gpu(
+    device: CudaDevice, monkeypatch: pytest.MonkeyPatch, most_edges: int, downloads: int
+) -> None:
+    """Scattered ones are judged here, and only where something differs."""
+    monkeypatch.setattr(device_module, "_MOST_EDGES", most_edges)
     one, kernel = lone(), device.load(binary("double"))
     memory = device.allocate(one.unit, one.before)
     device.launch(kernel, memory, one.unit.launch)
@@ -235,9 +242,10 @@ def test_what_is_bit_for_bit_as_expected_is_not_read_back(device: CudaDevice) ->
     assert "download" not in WORKERS[0].ops()
     rounded = twice * np.array([1, 1, *[1.01] * 6])
     assert device.compare(memory, one.expect(x=rounded), loose).status is Status.MATCH
-    assert WORKERS[0].ops().count("download") == 1
+    assert WORKERS[0].ops().count("download") == downloads
     found = device.compare(memory, one.expect(x=twice * 1.01), loose)
-    assert (found.status, found.differences[0].count, found.differences[0].first) == (Status.MISMATCH, 2, (0,))
+    (difference,) = found.differences
+    assert (found.status, difference.count, difference.first, difference.limit) == (Status.MISMATCH, 2, (0,), 0.0)
     ignored = {"x": replace(loose["x"], exact=Runs(np.array([0, 0])), ignore=first_two)}
     assert device.compare(memory, one.expect(x=rounded * np.array([5, 5, *[1] * 6])), ignored).status is Status.MATCH
 

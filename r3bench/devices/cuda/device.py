@@ -24,6 +24,8 @@ from r3bench.model import Binary, Difference, LaunchConfig, ReplayUnit, Target, 
 
 _FORMATS = ("cubin", "fatbin", "ptx")
 _MAX_MEMORIES = 1 << 15
+# Edges of runs of elements with a rule of their own; more would take longer to send than the buffer to read back.
+_MOST_EDGES = 1 << 14
 
 
 class CudaDevice:
@@ -109,12 +111,12 @@ class CudaDevice:
     ) -> Verdict:
         held, overrides = self._own(memory), tolerances or {}
         given = {name: np.ascontiguousarray(expected[name]).reshape(-1) for name in held.names()}
-        # Relocated pointers and, where anything differs at all, rules for single elements are for this process.
-        by_element = {name for name in held.names() if _by_element(overrides.get(name))}
+        # Relocated pointers and, where anything differs at all, very scattered rules are for this process.
+        scattered = {name for name in held.names() if _scattered(overrides.get(name))}
         there = [each for each in buffers(held.unit) if not held.relocated(each.name)]
-        found = self._compare_there(held, there, expected, {**overrides, **dict.fromkeys(by_element, EXACT)})
+        found = self._compare_there(held, there, expected, {**overrides, **dict.fromkeys(scattered, EXACT)})
         here = {each.name for each in buffers(held.unit) if held.relocated(each.name)}
-        here |= {name for name in by_element if found.get(name) is not None}
+        here |= {name for name in scattered if found.get(name) is not None}
         read = self._read(held, sorted(here)) if here else {}
         for each in buffers(held.unit):
             if each.name in here:
@@ -335,8 +337,8 @@ def _difference(expected: Bytes, buffer: Compared, tolerance: Tolerance, row: Se
     return difference_found(expected, buffer, tolerance, found)
 
 
-def _by_element(tolerance: Tolerance | None) -> bool:
-    return tolerance is not None and bool(tolerance.exact or tolerance.ignore)
+def _scattered(tolerance: Tolerance | None) -> bool:
+    return tolerance is not None and tolerance.exact.edges.size + tolerance.ignore.edges.size > _MOST_EDGES
 
 
 def _place(address: int, held: CudaMemory) -> str:

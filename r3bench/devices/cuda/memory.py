@@ -103,13 +103,15 @@ class Recorded:
         return self._least[key]
 
     def rule(self, held: Compared, given: Bytes, contents: int, overrides: Mapping[str, Tolerance]) -> tuple[Any, ...]:
-        """How the worker is to compare one buffer: see :meth:`r3bench.devices.cuda.units.Units.compare`."""
+        """How the worker is to compare one buffer: see :class:`r3bench.devices.cuda.tables.Rule`."""
         tolerance = tolerance_of(self.unit, held, overrides)
         dtype, item, tolerant = element_type(held, tolerance)
         if not tolerant:
-            return (held.name, contents, TYPES[dtype], item, 0, 0.0, 0.0, 0.0, 0.0)
+            return (held.name, contents, TYPES[dtype], item, 0, 0.0, 0.0, 0.0, 0.0, (), tolerance.ignore.edges.tolist())
         least = self.least(held.name, given, dtype, tolerance)
-        return (held.name, contents, TYPES[dtype], item, 1, tolerance.atol, tolerance.rtol, least, tolerance.ulp)
+        limits = (1, tolerance.atol, tolerance.rtol, least, tolerance.ulp)
+        runs = (tolerance.exact.edges.tolist(), tolerance.ignore.edges.tolist())
+        return (held.name, contents, TYPES[dtype], item, *limits, *runs)
 
     def all_contents(self) -> Iterable[Contents]:
         return (self.before, *self._expected.values())

@@ -8,13 +8,11 @@ from importlib.resources import files
 from typing import Any
 
 from cuda.bindings import driver as cuda
-from numpy.typing import NDArray
 
 from r3bench.devices.cuda.driver import call, function_attribute
 from r3bench.devices.cuda.placement import GRANULE
 from r3bench.devices.cuda.space import Space
-
-Table = NDArray[Any]
+from r3bench.devices.cuda.tables import Table
 
 _TABLES_BYTES = 64 << 20
 _TRIES = 9

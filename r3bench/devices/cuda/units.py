@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import starmap
 from typing import Any
@@ -15,32 +15,13 @@ from cuda.bindings import driver as cuda
 
 from r3bench.devices.cuda.driver import call
 from r3bench.devices.cuda.placement import Buffer, Layout, Range, packed, recorded_ranges, redzones, relocated, slots
-from r3bench.devices.cuda.service import Service, Table, Tables
+from r3bench.devices.cuda.service import Service, Tables
 from r3bench.devices.cuda.space import Place, Space
+from r3bench.devices.cuda.tables import ROW, WORD, Rule, Table, chunks, pieces
+from r3bench.devices.cuda.wire import TYPES
 
-# A block of the copy and the comparison handles at most so much.
-PIECE = 64 << 10
 _PATTERN_BYTES = 2 << 20
-
-CHUNK = np.dtype([("to", "u8"), ("from", "u8"), ("nbytes", "u8")])
-WORD = np.dtype([("at", "u8"), ("value", "u8")])
-PIECES = np.dtype(
-    [
-        ("expected", "u8"),
-        ("actual", "u8"),
-        ("nbytes", "u8"),
-        ("first", "u8"),
-        ("row", "u4"),
-        ("type", "u4"),
-        ("tolerant", "u4"),
-        ("pad", "u4"),
-        ("atol", "f8"),
-        ("rtol", "f8"),
-        ("least", "f8"),
-        ("ulp", "f8"),
-    ]
-)
-ROW = np.dtype([("count", "u8"), ("first", "u8"), ("error", "u8"), ("place", "u8")])
+_BYTES = Rule("", 0, TYPES["uint8"], 1, 0, 0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,36 +73,6 @@ class Copy:
     @property
     def places(self) -> list[Place]:
         return [*self.own, *(slab.place for slab, _ in self.shares)]
-
-
-def split(nbytes: int) -> Table:
-    """Offsets and sizes of pieces of ``nbytes``."""
-    offsets = np.arange(0, nbytes, PIECE, dtype=np.int64)
-    return np.stack([offsets, np.minimum(PIECE, nbytes - offsets)], 1)
-
-
-def chunks(copies: Iterable[tuple[int, int, int]]) -> Table:
-    """A table for r3_copy from (to, from, nbytes)."""
-    parts = []
-    for to, source, nbytes in copies:
-        cut = split(nbytes)
-        table = np.empty(len(cut), CHUNK)
-        table["to"], table["from"], table["nbytes"] = to + cut[:, 0], source + cut[:, 0], cut[:, 1]
-        parts.append(table)
-    return np.concatenate(parts) if parts else np.empty(0, CHUNK)
-
-
-def pieces(wanted: Iterable[tuple[Any, ...]]) -> Table:
-    """A table for r3_compare from (row, expected, actual, nbytes, type, item, tolerant, atol, rtol, least, ulp)."""
-    parts = []
-    for row, expected, actual, nbytes, kind, item, tolerant, atol, rtol, least, ulp in wanted:
-        cut = split(nbytes)
-        table = np.zeros(len(cut), PIECES)
-        table["expected"], table["actual"], table["nbytes"] = expected + cut[:, 0], actual + cut[:, 0], cut[:, 1]
-        table["first"], table["row"], table["type"], table["tolerant"] = cut[:, 0] // item, row, kind, tolerant
-        table["atol"], table["rtol"], table["least"], table["ulp"] = atol, rtol, least, ulp
-        parts.append(table)
-    return np.concatenate(parts) if parts else np.empty(0, PIECES)
 
 
 class Units:
@@ -256,13 +207,10 @@ class Units:
 
     # -- comparing --
 
-    def compare(self, identity: int, rules: Sequence[Sequence[Any]], key: Hashable) -> list[list[Any]]:
-        """One row a rule: how many elements differ, the first, the largest error as bits, where, and both elements.
-
-        A rule is [name, contents, type, element bytes, tolerant, atol, rtol, least, ulp].
-        """
+    def compare(self, identity: int, rules: Sequence[Rule], key: Hashable) -> list[list[Any]]:
+        """One row a rule: how many elements differ, the first, the largest error as bits, where, and both elements."""
         copy = self.copies[identity]
-        used = {int(rule[1]) for rule in rules}
+        used = {rule.contents for rule in rules}
         self.space.open([*copy.places, *(self.contents[each].place for each in used)])
         rows = self._judge(self._tables.get((key, identity), lambda: self._pieces(copy, rules)), len(rules))
         return [self._found(copy, rule, row) for rule, row in zip(rules, rows, strict=True)]
@@ -274,17 +222,14 @@ class Units:
         hit = [zone.start + int(found["first"]) for zone, found in zip(copy.zones, row, strict=True) if found["count"]]
         return min(hit, default=None)
 
-    def _pieces(self, copy: Copy, rules: Sequence[Sequence[Any]]) -> Table:
+    def _pieces(self, copy: Copy, rules: Sequence[Rule]) -> Table:
         return pieces(
-            (row, self.contents[contents].at(name), copy.addresses[name], copy.sizes[name], kind, item, *limits)
-            for row, (name, contents, kind, item, *limits) in enumerate(rules)
+            (rule, self.contents[rule.contents].at(rule.name), copy.addresses[rule.name], copy.sizes[rule.name])
+            for rule in rules
         )
 
     def _zone_pieces(self, copy: Copy) -> Table:
-        return pieces(
-            (row, self._pattern + zone.start % 16, zone.start, zone.nbytes, 0, 1, 0, 0.0, 0.0, 0.0, 0.0)
-            for row, zone in enumerate(copy.zones)
-        )
+        return pieces((_BYTES, self._pattern + zone.start % 16, zone.start, zone.nbytes) for zone in copy.zones)
 
     def _judge(self, table: tuple[int, int], rows: int) -> Table:
         found = np.zeros(rows, ROW)
@@ -300,11 +245,11 @@ class Units:
                 break
         return found
 
-    def _found(self, copy: Copy, rule: Sequence[Any], row: Any) -> list[Any]:
+    def _found(self, copy: Copy, rule: Rule, row: Any) -> list[Any]:
         count, first, error, place = (int(row[name]) for name in ("count", "first", "error", "place"))
         if not count:
             return [0]
-        item, start = int(rule[3]), copy.addresses[rule[0]]
+        item, start = rule.item, copy.addresses[rule.name]
         return [count, first, error, place, *(self._read(start + at * item, item).hex() for at in (first, place))]
 
     def _read(self, address: int, nbytes: int) -> bytes:
@@ -312,7 +257,7 @@ class Units:
         call(cuda.cuMemcpyDtoH, data.ctypes.data, address, nbytes)
         return data.tobytes()
 
-    def seconds(self, identity: int, rules: Sequence[Sequence[Any]]) -> dict[str, float]:
+    def seconds(self, identity: int, rules: Sequence[Rule]) -> dict[str, float]:
         """How long restoring and comparing a copy take on the GPU itself: the least of some tries."""
         copy = self.copies[identity]
         self.restore([identity])

@@ -25,6 +25,7 @@ from r3bench.devices.cuda.launches import Launches, Refused, Shape
 from r3bench.devices.cuda.placement import GRANULE, Buffer
 from r3bench.devices.cuda.service import Service
 from r3bench.devices.cuda.space import Space, evict_bytes
+from r3bench.devices.cuda.tables import Rule
 from r3bench.devices.cuda.units import Units
 
 # cuFuncGetParamInfo, by which arguments are checked and passed.
@@ -126,8 +127,8 @@ class Worker:
 
     def compare(self, message: Message, fds: list[int]) -> Message:
         self.units.restore(message["restore"])
-        key = repr(message["rules"])
-        return {"rows": self.units.compare(message["memory"], message["rules"], key)}
+        rules = [Rule(*each) for each in message["rules"]]
+        return {"rows": self.units.compare(message["memory"], rules, repr(rules))}
 
     def download(self, message: Message, fds: list[int]) -> Message:
         self.units.restore(message["restore"])
@@ -170,7 +171,7 @@ class Worker:
         finally:
             self.space.unmap(to)
             self.space.unmap(source)
-        return {"copy": copy, **self.units.seconds(message["memory"], message["rules"])}
+        return {"copy": copy, **self.units.seconds(message["memory"], [Rule(*each) for each in message["rules"]])}
 
     def write_speed(self, message: Message, fds: list[int]) -> Message:
         """How long the driver takes to fill a buffer of eight times the second-level cache's size."""
