@@ -1,8 +1,9 @@
-"""PTX to machine code with NVIDIA's nvJitLink or, where that is not here, ptxas. Runs in compile workers, off the GPU's
+"""PTX to machine code with NVIDIA's ptxas or, where that is not here, nvJitLink. Runs in compile workers, off the GPU's
 critical path.
 
-The library is the same compiler without a process to start, which takes 14 ms, more than a small kernel does. Without
-either the driver compiles PTX when it is loaded: one kernel at a time, in tens of milliseconds each.
+The library is the same compiler without a process to start, but took 18 ms on one machine and 42 on another for what
+ptxas does in 18 to 21. Without either the driver compiles PTX when it is loaded: one kernel at a time, in tens of
+milliseconds each.
 """
 
 from __future__ import annotations
@@ -45,19 +46,14 @@ def _places() -> Iterator[Path]:
     yield Path("/usr/local/cuda/bin/ptxas")
 
 
-def chosen() -> Path | None:
-    """ptxas, where it is to be used; None for nvJitLink, or for neither."""
-    return None if jitlink.version() else find()
-
-
 def available() -> bool:
     """Whether PTX can become machine code here."""
-    return jitlink.version() is not None or find() is not None
+    return find() is not None or jitlink.version() is not None
 
 
 def version() -> tuple[int, int] | None:
     """The version of CUDA that it came with; None where there is none, or it does not tell."""
-    path = chosen()
+    path = find()
     if path is None:
         return jitlink.version()
     with suppress(OSError):
@@ -69,7 +65,7 @@ def version() -> tuple[int, int] | None:
 
 def identity() -> list[str]:
     """What tells one from another without running it; empty where there is none."""
-    path = chosen()
+    path = find()
     if path is None:
         return [f"nvJitLink {jitlink.version()}"] if jitlink.version() else []
     held = path.resolve().stat()

@@ -138,7 +138,7 @@ def _assemble(product: Product, job: Job) -> None:
     assembler.check(options)
     if job.assemble and assembler.available():
         with product.stage("assemble"):
-            path = assembler.chosen()
+            path = assembler.find()
             product.image, facts = assembler.assemble(path, product.image, job.symbol, job.target.arch, options)
         product.format = "cubin"
         # What ptxas says of shared memory includes the padding between variables.

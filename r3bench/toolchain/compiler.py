@@ -51,7 +51,7 @@ class Compiler:
     ``workers`` compile at the same time (default: one per processor this process may use), each request within
     ``timeout_s`` and each worker within ``memory_bytes``; ``cache`` is a folder (default: the user's cache).
     ``ptx_version`` is what PTX is written in (83 for PTX 8.3; default: the newest that everything here knows); where
-    nvJitLink or ptxas is here and ``assemble`` is not False it becomes machine code, otherwise the driver compiles it.
+    ptxas or nvJitLink is here and ``assemble`` is not False it becomes machine code, otherwise the driver compiles it.
     """
 
     def __init__(
