@@ -140,20 +140,15 @@ def test_ptxas_tells_its_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     said.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 12.4, V12.4.131'\n")
     said.chmod(0o755)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    monkeypatch.setattr(jitlink, "version", lambda: None)
     assert assembler.version() == (12, 4)
     assert assembler.available()
     said.write_text("no script")
     assert assembler.version() is None
 
 
-def test_the_library_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_ptxas_the_library_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assembler, "find", lambda: None)
     monkeypatch.setattr(jitlink, "version", lambda: (13, 0))
-    for path in (tmp_path, None):
-        monkeypatch.setattr(assembler, "find", lambda path=path: path)
-        assert (assembler.available(), assembler.chosen(), assembler.version()) == (True, None, (13, 0))
-        assert assembler.identity() == ["nvJitLink (13, 0)"]
+    assert (assembler.available(), assembler.version(), assembler.identity()) == (True, (13, 0), ["nvJitLink (13, 0)"])
     monkeypatch.setattr(jitlink, "version", lambda: None)
     assert (assembler.available(), assembler.version(), assembler.identity()) == (False, None, [])
-    monkeypatch.setattr(assembler, "find", lambda: tmp_path)
-    assert (assembler.available(), assembler.chosen()) == (True, tmp_path)
