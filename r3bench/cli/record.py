@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -112,7 +113,9 @@ def _source(arguments: argparse.Namespace, launched: Launched) -> tuple[Found | 
 
 def plan(arguments: argparse.Namespace, folder: Path) -> Plan:
     from r3bench.record.application import Plan
+    from r3bench.record.fatbin import packed_variables
 
+    program = Path(shutil.which(arguments.command[0]) or arguments.command[0])
     given: dict[str, Any] = {"max_per_kernel": arguments.max_per_kernel or len(arguments.launch) or 2}
     if arguments.max_bytes is not None:
         given["max_bytes"] = arguments.max_bytes
@@ -126,6 +129,7 @@ def plan(arguments: argparse.Namespace, folder: Path) -> Plan:
         distinct=arguments.distinct,
         timeout_s=arguments.timeout,
         profile=arguments.list,
+        variables=tuple(f"{'c' if constant else 'd'} {name}" for name, constant in packed_variables(program)),
         ranks=() if arguments.ranks == "all" else _numbers(arguments.ranks),
         **given,
     )

@@ -19,8 +19,9 @@ class Plan:
     """What is to be recorded, as the preload library reads it.
 
     ``kernels`` and ``excluded`` are extended regular expressions, searched in the kernel's symbol; ``launches`` counts
-    from 0 for each kernel; ``variables`` names device variables of modules whose images are packed. Of a parallel run
-    only ``ranks`` record, all of them where that is empty. ``substitutes`` are descriptions of tuned kernels.
+    from 0 for each kernel. ``variables`` names device variables of packed images, after "c " for constants, "d " for
+    others. Of a parallel run only ``ranks`` record, all of them where that is empty. ``substitutes`` describe tuned
+    kernels.
     """
 
     folder: Path

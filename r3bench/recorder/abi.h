@@ -12,7 +12,6 @@ using Handle = void *;
 
 enum : Result {
     SUCCESS = 0,
-    NOT_INITIALIZED = 3,
     NOT_FOUND = 500,
     NOT_READY = 600,
 };

@@ -14,7 +14,6 @@ namespace r3 {
     F(cuDeviceGetName, Result, (char *, int, int))                                        \
     F(cuDriverGetVersion, Result, (int *))                                                \
     F(cuStreamCreate, Result, (Handle *, unsigned))                                       \
-    F(cuStreamDestroy_v2, Result, (Handle))                                               \
     F(cuStreamQuery, Result, (Handle))                                                    \
     F(cuStreamIsCapturing, Result, (Handle, int *))                                       \
     F(cuThreadExchangeStreamCaptureMode, Result, (int *))                                 \
@@ -28,17 +27,13 @@ namespace r3 {
     F(cuMemFree_v2, Result, (Address))                                                    \
     F(cuMemGetAddressRange_v2, Result, (Address *, size_t *, Address))                    \
     F(cuMemHostAlloc, Result, (void **, size_t, unsigned))                                \
-    F(cuMemFreeHost, Result, (void *))                                                    \
     F(cuMemcpyDtoHAsync_v2, Result, (void *, Address, size_t, Handle))                    \
     F(cuMemcpyDtoH_v2, Result, (void *, Address, size_t))                                 \
-    F(cuMemcpyHtoD_v2, Result, (Address, const void *, size_t))                           \
     F(cuMemcpyDtoDAsync_v2, Result, (Address, Address, size_t, Handle))                   \
     F(cuModuleLoadData, Result, (Handle *, const void *))                                 \
     F(cuModuleGetFunction, Result, (Handle *, Handle, const char *))                      \
     F(cuModuleGetGlobal_v2, Result, (Address *, size_t *, Handle, const char *))          \
-    F(cuModuleUnload, Result, (Handle))                                                   \
     F(cuLibraryGetGlobal, Result, (Address *, size_t *, Handle, const char *))            \
-    F(cuLibraryGetModule, Result, (Handle *, Handle))                                     \
     F(cuKernelGetFunction, Result, (Handle *, Handle))                                    \
     F(cuKernelGetName, Result, (const char **, Handle))                                   \
     F(cuKernelGetParamInfo, Result, (Handle, size_t, size_t *, size_t *))                 \

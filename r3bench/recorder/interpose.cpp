@@ -68,8 +68,6 @@ void answer(void **function) {
 
 Entry::Entry(const char *name, void *ours) : name(name), ours(ours), real(nullptr), next(first) { first = this; }
 
-Entry *entries() { return first; }
-
 void *real_of(Entry &entry) {
     if (!entry.real) entry.real = real_function(entry.name);
     return entry.real;

@@ -16,7 +16,6 @@ struct Entry {
 };
 
 void *real_of(Entry &entry);
-Entry *entries();
 
 // Defines an entry point `name` of this library, so that directly linked programs bind to it, and lists it. Inside its
 // body REAL(name) is the driver's own; a driver without it answers NOT_FOUND.

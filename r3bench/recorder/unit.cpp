@@ -130,6 +130,7 @@ Problem Unit::before() {
     path.add("%s/%s.bin", folder(), name_);
     if (!file_.create(path.c_str())) return "the disk refused a file";
     if (Problem problem = read_arguments()) return problem;
+    if (takes_texture()) return "it takes a texture or surface object";
     memory_snapshot(known_);
     reached_.resize(known_.size());
     for (size_t i = 0; i + 8 <= arguments_.size(); i += 4) {
@@ -163,6 +164,17 @@ Problem Unit::read_arguments() {
     if (nbytes && (!block || given < nbytes)) return "its arguments were not given in a way that is known";
     if (nbytes) memcpy(arguments_.begin(), block, nbytes);
     return nullptr;
+}
+
+// Handles are numbers like others: in a program that has textures, a number equal to one counts as one.
+bool Unit::takes_texture() const {
+    for (const Parameter &parameter : kernel_.parameters) {
+        uint64_t word = 0;
+        if (parameter.nbytes != sizeof word) continue;
+        memcpy(&word, &arguments_[parameter.offset], sizeof word);
+        if (memory_is_texture(word)) return true;
+    }
+    return false;
 }
 
 void Unit::reach(uint64_t word) {

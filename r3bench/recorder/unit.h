@@ -23,6 +23,7 @@ public:
 
 private:
     Problem read_arguments();
+    bool takes_texture() const;
     void reach(uint64_t word);
     Problem copy_variables();
     Problem copy_reachable();

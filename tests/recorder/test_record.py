@@ -128,6 +128,12 @@ def test_a_pool_costs_what_is_used_of_it(recorded: Callable[..., Recorded]) -> N
     assert written[start : start + 8].view(np.float64) == 3
 
 
+def test_a_launch_with_a_texture_is_declared_not_recordable(recorded: Callable[..., Recorded]) -> None:
+    found = recorded("textured")
+    assert [launched.facts["occurrence"] for launched in found.launches] == [1]
+    assert found.reasons == {"it takes a texture or surface object": 1}
+
+
 def test_choices(program: Build, tmp_path: Path) -> None:
     app = [str(program("plain"))]
 

@@ -112,6 +112,26 @@ static void nested(void) {
     for (int i = 0; i < 3; i++) cuLaunchKernel_(shifting, 1, 1, 1, 2, 1, 1, 0, NULL, parameters, NULL);
 }
 
+// out[0] = the number of a texture object
+static void sample(void **parameters, const Dims *dims) {
+    (void)dims;
+    (*(double **)parameters[0])[0] = (double)*(uint64_t *)parameters[1];
+}
+static void textured(void) {
+    const size_t sizes[] = {8, 8};
+    Result (*create)(uint64_t *, const void *, const void *, const void *);
+    Handle module, sampling;
+    uint64_t texture, number = 5;
+    FIND(create, "cuTexObjectCreate", "cuTexObjectCreate");
+    create(&texture, NULL, NULL, NULL);
+    fakeKernel_("sample", sample, 2, sizes);
+    cuModuleLoadData_(&module, ".version 7.0\n");
+    cuModuleGetFunction_(&sampling, module, "sample");
+    void *parameters[] = {&out, &texture}, *others[] = {&out, &number};
+    cuLaunchKernel_(sampling, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
+    cuLaunchKernel_(sampling, 1, 1, 1, 1, 1, 1, 0, NULL, others, NULL);
+}
+
 static void *thread(void *argument) {
     Address mine_out, mine_in;
     (void)argument;
@@ -140,7 +160,8 @@ int main(int count, char **given) {
         const char *name;
         void (*run)(void);
     } situations[] = {{"hang", hang},       {"killed", killed}, {"forked", forked},   {"captured", captured},
-                      {"packed", packed},   {"nested", nested}, {"threads", threads}, {"pool", pool}};
+                      {"packed", packed},   {"nested", nested}, {"threads", threads}, {"pool", pool},
+                      {"textured", textured}};
     set_up();
     for (size_t i = 0; count > 1 && i < sizeof situations / sizeof *situations; i++)
         if (!strcmp(situations[i].name, given[1])) situations[i].run();

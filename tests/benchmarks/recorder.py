@@ -1,0 +1,100 @@
+"""What recording and substitution cost on a GPU: python tests/benchmarks/recorder.py (needs nvcc and a CUDA device).
+
+Prints the cost of a launch that is counted and of one that is substituted, the pause of a snapshot against a plain
+pinned copy, a sparse pool, replays against their own epilogue, and times in the application against replayed ones.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+from r3bench import store
+from r3bench.devices import open_device
+from r3bench.model import Variant
+from r3bench.record import conversion, dump, trials
+from r3bench.record.application import Plan, run
+from r3bench.record.images import find_nvcc
+from r3bench.record.verification import verify
+from r3bench.replay import replay
+from r3bench.toolchain import Compiler
+
+PROGRAMS = Path(__file__).parent.parent / "recorder/programs"
+LAUNCHES, ROUNDS = 100_000, 7
+
+
+def built(name: str, folder: Path, *flags: str) -> Path:
+    nvcc = find_nvcc()
+    if nvcc is None:
+        sys.exit("nvcc is not here")
+    target = folder / name
+    subprocess.run([nvcc, "-O3", "-arch=native", *flags, PROGRAMS / f"{name}.cu", "-o", target], check=True)
+    return target
+
+
+def launches(folder: Path) -> None:
+    """Seconds of 100,000 launches of a kernel of two microseconds, by what the recorder does."""
+    many = built("many", folder)
+    (folder / "first").mkdir()
+    run([str(many), "10"], Plan(folder=folder / "first", max_per_kernel=1), keep_output=True)
+    (launched,) = dump.launches(folder / "first")
+    image = conversion.image_of(launched)
+    assert image is not None
+    (folder / "turn.cubin").write_bytes(image[0])
+    (folder / "turn").write_text(f"kernel {launched.kernel}\nimage {folder / 'turn.cubin'}\nblock 128 1 1\n")
+    found: dict[str, list[float]] = {"without": [], "counted": [], "substituted": []}
+    for index in range(ROUNDS):
+        for name, times in found.items():
+            substitutes = (folder / "turn",) if name == "substituted" else ()
+            plan = Plan(folder=folder / f"{name}{index}", max_per_kernel=0, substitutes=substitutes)
+            command = [str(many), str(LAUNCHES)]
+            done = subprocess.run(command, capture_output=True, check=True) if name == "without" else None
+            times.append(float(done.stdout if done else trials.trial(command, plan).output))
+    base = statistics.median(found["without"])
+    for name, times in found.items():
+        middle = statistics.median(times)
+        share, each_us = 100 * (middle / base - 1), 1e6 * (middle - base) / LAUNCHES
+        print(f"{name}: {middle:.4f} s, {share:+.2f} %, {each_us:+.3f} us each")
+
+
+def snapshots(folder: Path) -> None:
+    """The pause of snapshots of 4 GiB without repetition, and of 18.7 GB of which little is used."""
+    for command in ([str(built("large", folder))], [str(built("weather", folder)), "pool"]):
+        plan = Plan(folder=folder / f"dump{command[-1][-4:]}", max_per_kernel=3)
+        plain = run(command, plan, keep_output=True)[1].decode().strip()
+        print(f"{Path(command[0]).name}: {plain}")
+        for launched in dump.launches(plan.folder):
+            pause, nbytes = launched.facts["pause_seconds"], launched.nbytes
+            print(f"  {launched.kernel}: {nbytes} bytes in {pause:.3f} s, {nbytes / pause / 1e9:.1f} GB/s")
+
+
+def replays(folder: Path) -> None:
+    """Replays against the recorded epilogue, and the time of a launch in the application and alone."""
+    weather = folder / "weather"
+    own = trials.trial([str(weather), "device", "4096", "4096", "20"], Plan(folder=folder / "times", profile=True))
+    seconds = {k["kernel"]: k["gpu_seconds"] / max(k["timed"], 1) for k in own.kernels}
+    plan = Plan(folder=folder / "units", max_per_kernel=1)
+    run([str(weather), "device", "4096", "4096", "1"], plan, keep_output=True)
+    with closing(open_device("cuda")) as device, Compiler() as compiler:
+        for launched in dump.launches(plan.folder):
+            path = folder / "captures" / f"{len(list(folder.glob('captures/*')))}.zarr"
+            capture = store.open_capture(conversion.write(path, "weather", (), [launched], None).path)
+            (found,) = verify(capture, device, compiler, 10)
+            outcome = replay(capture, Variant(), device, compiler)
+            assert outcome.measurement is not None
+            alone = statistics.median(outcome.measurement.samples_ns) / 1e3
+            there = 1e6 * seconds[launched.kernel]
+            print(
+                f"{launched.kernel}: {found.exact} of {found.runs} exact, "
+                f"{there:.1f} us in the application, {alone:.1f} us replayed ({100 * (alone / there - 1):+.1f} %)"
+            )
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="r3bench-recorder-") as place:
+        for part in (launches, snapshots, replays):
+            part(Path(place))
