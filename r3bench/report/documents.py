@@ -24,6 +24,7 @@ FORMAT = 2
 Document = Mapping[str, Any]
 Entry = Mapping[str, Any]
 
+_GUARDED = ("kernel", "unit", "verdict", "detail", "notes", "fails", "comparison")  # of a guard's kernel
 _TEXTS = ("before", "after", "configuration", "arms")  # of a result: said in another way, or too large
 
 
@@ -122,4 +123,18 @@ def load(path: Path) -> Document:
     if found["format"] > FORMAT:
         newer = f"has format {found['format']}, this r3bench reads up to {FORMAT}"
         raise LedgerError(f"the report {path} {newer}; update r3bench")
+    try:
+        _read_through(found)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise LedgerError(f"the report {path} is damaged ({error!r}); draw it anew from its ledgers") from error
     return dict(found)
+
+
+def _read_through(document: Document) -> None:
+    """KeyError, TypeError, ValueError or AttributeError where something that renderings need is not there."""
+    if document["kind"] == "search":
+        for entry in document["kernels"]:
+            result_of(entry)
+    else:
+        for finding in document["guard"]["kernels"]:
+            _ = [finding[key] for key in _GUARDED]

@@ -91,7 +91,8 @@ def _improvements(records: Iterable[Record]) -> Iterator[list[Any]]:
 def _ns(outcome: Mapping[str, Any]) -> float:
     """The time of an outcome on the launch of the search; infinite where it has none."""
     measured = outcome.get("measurement") if outcome.get("unit") == 0 else None
-    return block_statistic(measured["samples_ns"]) if measured and measured["samples_ns"] else float("inf")
+    ns = block_statistic(measured["samples_ns"]) if measured and measured["samples_ns"] else 0.0
+    return ns if ns > 0 else float("inf")
 
 
 # -- the archive, and what models said --------------------------------------------------------------------------------
@@ -101,14 +102,14 @@ def _archive(records: Sequence[Record]) -> dict[str, Any]:
     """The axes, and of every island's cells the best program: ``{cell, island, id, origin, speedup}``."""
     axes = next((r for r in reversed(records) if r["kind"] == "archive"), None)
     programs = [record["program"] for record in records if record["kind"] == "program"]
-    if axes is None or not programs:
-        return {}
     best: dict[tuple[int, tuple[int, ...]], Mapping[str, Any]] = {}
     for program in programs:
         if program.get("cell") is not None and program.get("speedup") is not None:
             place = (program["island"], tuple(program["cell"]))
             held = best.get(place)
             best[place] = program if held is None or program["speedup"] > held["speedup"] else held
+    if axes is None or not best:
+        return {}
     keys = ("cell", "island", "id", "origin", "speedup")
     return {
         "axes": axes["words"],

@@ -488,7 +488,15 @@ def test_a_long_guard_stays_a_comment() -> None:
 
 
 def test_what_is_no_report_is_one_sentence(tmp_path: Path) -> None:
-    for text, expected in (("{", "cannot be read"), ("[]", "no report"), ('{"kind": "guard", "format": 99}', "update")):
+    damaged = (
+        ("{", "cannot be read"),
+        ("[]", "no report"),
+        ('{"kind": "guard", "format": 99}', "update"),
+        ('{"kind": "guard", "format": 2}', "is damaged"),
+        ('{"kind": "search", "format": 2, "kernels": [{"arms": {}}]}', "is damaged"),
+        ('{"kind": "search", "format": 2, "kernels": [7]}', "is damaged"),
+    )
+    for text, expected in damaged:
         (tmp_path / "report.json").write_text(text)
         with pytest.raises(LedgerError, match=expected):
             report.load(tmp_path / "report.json")

@@ -84,7 +84,8 @@ def test_the_archive_is_the_best_of_every_cell(tmp_path: Path) -> None:
     assert [(cell["id"], cell["island"]) for cell in archive["cells"]] == [("p2", 0), ("p4", 1)]
     assert archive["axes"] == ["instructions of the IR"]
     assert archive["fates"] == {"matched": 4}
-    _, bare = gather([written(tmp_path, "b.jsonl", IMPROVED, [axes])])
+    placeless = ("program", {"step": 1, "program": {"id": "p1", "cell": None, "speedup": None, "status": "failed"}})
+    _, bare = gather([written(tmp_path, "b.jsonl", IMPROVED, [axes, placeless])])
     assert "archive" not in bare.of("demo/k")
 
 
