@@ -62,12 +62,35 @@ def _table(head: tuple[str, str], rows: list[tuple[str, str]]) -> Iterator[str]:
 
 def _commands() -> Iterator[str]:
     yield "## The command line"
-    (commands,) = (a for a in cli.parser()._actions if isinstance(a, argparse._SubParsersAction))
-    texts = {action.dest: action.help or "" for action in commands._choices_actions}
-    for name, parser in commands.choices.items():
-        yield f"\n### `r3bench {name}`\n\n{texts[name][:1].upper()}{texts[name][1:]}.\n"
-        rows = [(_shown(action), action.help or "") for action in parser._actions if action.dest != "help"]
-        yield from _table(("argument", "meaning"), rows) if rows else ()
+    for name, parser, text in _choices(cli.parser()):
+        yield f"\n### `r3bench {name}`\n\n{_sentence(text)}\n"
+        inner = [(f"`{action}{_places(one)}`", what) for action, one, what in _choices(parser)]
+        rows = [(_shown(action), _help(parser, action)) for action in parser._actions if _is_plain(action)]
+        yield from _table(("argument", "meaning"), [*inner, *rows]) if inner or rows else ()
+
+
+def _choices(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser, str]]:
+    """The commands of a parser: name, its own parser, help."""
+    for actions in (a for a in parser._actions if isinstance(a, argparse._SubParsersAction)):
+        texts = {action.dest: action.help or "" for action in actions._choices_actions}
+        yield from ((name, one, texts[name]) for name, one in actions.choices.items())
+
+
+def _places(parser: argparse.ArgumentParser) -> str:
+    return "".join(f" {_shown(action).strip('`')}" for action in parser._actions if _is_plain(action))
+
+
+def _is_plain(action: argparse.Action) -> bool:
+    return action.dest != "help" and not isinstance(action, argparse._SubParsersAction)
+
+
+def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    """The help of an argument as argparse prints it."""
+    return parser._get_formatter()._expand_help(action) if action.help else ""
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith("?") else ".")
 
 
 def _shown(action: argparse.Action) -> str:
