@@ -18,7 +18,7 @@ from typing import Literal, Protocol, TypeVar
 import numpy as np
 
 from r3bench import remix, store
-from r3bench.compare import NOWHERE, Tolerance, buffers, compared_shape, elements
+from r3bench.compare import Tolerance, buffers, compared_shape, elements
 from r3bench.devices import Bytes, Device, Kernel, Memory
 from r3bench.errors import BuildError, CandidateFailure, CaptureError, LaunchError, ReplayTimeout, Unsupported
 from r3bench.measure import Terms, contest, rank
@@ -144,7 +144,6 @@ class Placement:
         self._build = original
         self._kernel: Kernel | None = None
         self.original = Original(material.tolerances, (material.before, material.before))
-        self._coarse = material.tolerances
         self._probes: list[Memory] = []
 
     @property
@@ -167,13 +166,6 @@ class Placement:
     def check(self, memory: Memory) -> Verdict:
         """Judge a memory on which a kernel was launched once."""
         return self.device.compare(memory, self.material.expected, self.original.tolerances)
-
-    def check_timed(self, memory: Memory) -> Verdict:
-        """Judge a memory after a timed launch; on a GPU without the rules for single elements, which a verification has
-        gone by already: for them all of a buffer is read back."""
-        if self.device.target.device == "cpu":
-            return self.check(memory)
-        return self.device.compare(memory, self.material.expected, self._coarse)
 
     def classify(self, arm: Arm, timeout_s: float) -> None:
         """Class the unit, once, with the recorded kernel; with this arm, which matches, where that does not do here."""
@@ -218,7 +210,6 @@ class Placement:
         if found is not None:
             self._probes = [self.device.allocate(held.unit, before) for before in found.probes]
             self.original, self._kernel = found, kernel
-            self._coarse = {name: replace(each, exact=NOWHERE) for name, each in found.tolerances.items()}
 
 
 def refuse_hidden_state(built: Built, unit: ReplayUnit) -> None:
@@ -322,7 +313,7 @@ class Trial:
         assert arm is not None
         begin = perf_counter()
         self.placement.classify(arm, procedure.timeout_s)
-        found = attempt(lambda: rank(arm, self.placement.ring, self.placement.check_timed, procedure))
+        found = attempt(lambda: rank(arm, self.placement.ring, self.placement.check, procedure))
         if isinstance(found, Failure):
             self.verdict = found.verdict
         else:
@@ -483,7 +474,7 @@ def compete(
     seed = int(content_id(codes, repetition)[:8], 16)
     placement.classify(arms[0], terms.procedure.timeout_s)
     with lock():
-        found = attempt(lambda: contest(arms[0], arms[1], placement.ring, placement.check_timed, terms, seed))
+        found = attempt(lambda: contest(arms[0], arms[1], placement.ring, placement.check, terms, seed))
         if repetition and not isinstance(found, Failure):
             found = replace(found, conditions=(*found.conditions, *_other_cache(arms, placement, terms)))
         if not isinstance(found, Failure):
