@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from textwrap import shorten
 
 from r3bench.errors import BadReply, BuildError
 from r3bench.evolve.opened import FILE_LINE, Item, definitions, opened, parameters, shown, span, whole
@@ -27,7 +28,7 @@ _LAUNCH = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _PRINTS = frozenset(("printf", "vprintf", "fprintf", "puts", "putchar", "fputs"))
-_SENTENCE = 200  # characters of a description
+_SENTENCE = 600  # characters of a description; a chain of rules needs some
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +70,7 @@ def _description(answer: str) -> str:
     found = _CHANGE.search(answer)
     prose = [line.strip(" #*_") for line in _FENCE.sub("", _BLOCK.sub("", answer)).splitlines()]
     sentence = found[1] if found else next((line for line in prose if line and not _LAUNCH.match(line)), "")
-    return " ".join(sentence.split())[:_SENTENCE].rstrip("*_ ")
+    return shorten(sentence.rstrip("*_ "), _SENTENCE, placeholder=" ...")
 
 
 def _launch(answer: str) -> LaunchRule | None:

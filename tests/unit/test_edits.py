@@ -115,6 +115,12 @@ def test_restrict_const_and_launch_bounds_are_no_change_of_the_signature() -> No
     )
 
 
+def test_a_long_description_ends_with_a_whole_word() -> None:
+    revision = revised(answer(BETTER, "CHANGE: " + "constants folded " * 100), FILES, "kernels.cu", "scale")
+    assert len(revision.description) <= 600
+    assert set(revision.description.split()) == {"constants", "folded", "..."}
+
+
 def test_a_launch_is_read_with_its_block_and_work_per_thread() -> None:
     revision = revised(
         answer(BETTER, "CHANGE: four each.\nLAUNCH: block=128x1x1 per_thread=4x1x1"), FILES, "kernels.cu", "scale"
