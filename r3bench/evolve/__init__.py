@@ -40,7 +40,8 @@ __all__ = ["MODES", "Kernel", "Limits", "Search", "Settings", "evolve"]
 class Search:
     """The search of several kernels: explored together, then concluded one by one.
 
-    ``proposer`` is asked from several threads at once. ``progress`` gets one line now and then.
+    ``proposer`` is asked from several threads at once. ``progress`` gets one line now and then. ``interrupted`` is set
+    once ctrl-C has ended the search.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Search:
         progress: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._threads = ThreadPoolExecutor(settings.proposing, thread_name_prefix="r3bench-propose")
-        self._interrupted = False
+        self.interrupted = False
         self._about = {
             "format": FORMAT,
             "seed": settings.seed,
@@ -81,7 +82,7 @@ class Search:
         try:
             asyncio.run(self._explore())
         except KeyboardInterrupt:
-            self._interrupted = True
+            self.interrupted = True
         finally:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -96,8 +97,8 @@ class Search:
     def conclude(self, capture: Capture) -> KernelResult:
         """Promote what was found for a kernel, and write its result. After an interrupt nothing is timed any more."""
         exploration = self._explorations[capture.name]
-        result = Conclusion(exploration).conclude(interrupted=self._interrupted)
-        self._interrupted |= result.status == "interrupted"
+        result = Conclusion(exploration).conclude(interrupted=self.interrupted)
+        self.interrupted |= result.status == "interrupted"
         exploration.kernel.ledger.append("result", kernel=result.kernel, result=encode(result))
         return result
 

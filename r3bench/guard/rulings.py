@@ -60,9 +60,10 @@ def rule(compared: Comparison, gate: Gate) -> tuple[Ruling, str]:
     ruling = _RULINGS[compared.decision]
     if ruling in (Ruling.SLOWER, Ruling.FASTER):
         floor = compared.noise_floor or 0.0
-        if floor >= compared.gate:
+        if _at(compared, floor, ruling) is not ruling:
             return Ruling.UNCLEAR, _too_noisy(f"two binaries of equal work seem {floor:.1%} apart", compared)
-        ruling = _by_absolute(compared, gate, ruling)
+        assert compared.baseline_ns is not None
+        ruling = _at(compared, gate.absolute_ns / compared.baseline_ns, ruling)
     return ruling, _sentence(compared, gate, ruling)
 
 
@@ -75,12 +76,10 @@ def _disturbed(conditions: Mapping[str, str]) -> str:
     return f"{others} other process{'es' * (others > 1)} used the GPU" if others else ""
 
 
-def _by_absolute(compared: Comparison, gate: Gate, ruling: Ruling) -> Ruling:
-    """The ruling by the larger gate where the absolute part is the larger one; that can only take claims away."""
+def _at(compared: Comparison, wider: float, ruling: Ruling) -> Ruling:
+    """The ruling at another gate where that is the wider one; it can only take claims away."""
     assert compared.low is not None
     assert compared.high is not None
-    assert compared.baseline_ns is not None
-    wider = gate.absolute_ns / compared.baseline_ns
     if wider <= compared.gate:
         return ruling
     interval = Interval(estimate=0.0, low=-log(compared.high), high=-log(compared.low), confidence=compared.confidence)

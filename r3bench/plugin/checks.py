@@ -38,7 +38,10 @@ def server_of(config: pytest.Config) -> ReplayServer:
 
 
 def pytest_keyboard_interrupt() -> None:
-    """What is left to do after an interrupt (the report, ending processes) is short: a second one does not cut it."""
+    """What is left to do after an interrupt (the report, ending processes) is short: a second one does not cut it.
+
+    A search calls it as soon as it knows; pytest only calls it once it has written its traceback.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

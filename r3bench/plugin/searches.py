@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from r3bench.plugin.checks import Finding, count, server_of
+from r3bench.plugin.checks import Finding, count, pytest_keyboard_interrupt, server_of
 from r3bench.plugin.options import DEFAULT_GATES, axes, check_proposer, gate, number, option
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def run_evolve(item: CaptureItem) -> None:
         item.config.stash[RUNNING] = running
     result = running.conclude(item)
     if result.status == "interrupted":
+        pytest_keyboard_interrupt()
         running.end()
         raise KeyboardInterrupt
     if result.status == "failed":
@@ -83,6 +84,8 @@ class Running:
             with closing(open_proposers(who, seed=chosen.seed, patience_s=number(config, "patience"))) as proposer:
                 self._search = Search(kernels, server_of(config), proposer, chosen, progress_line(config))
                 self._search.explore()
+                if self._search.interrupted:
+                    pytest_keyboard_interrupt()
         except BaseException:
             self._close()
             raise

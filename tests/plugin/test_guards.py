@@ -14,7 +14,7 @@ from r3bench.cli import main
 
 SCALE = "data[i] = factor * data[i]"
 # The same result, in a time that no noise hides.
-SLOW = "for (volatile int k = 0; k < 40; k = k + 1) {} data[i] = factor * data[i]"
+SLOW = "for (volatile int k = 0; k < 400; k = k + 1) {} data[i] = factor * data[i]"
 
 
 def git(*arguments: str, folder: Path | str = ".") -> str:

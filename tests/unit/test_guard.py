@@ -145,9 +145,10 @@ def test_a_noisy_machine_declines_and_says_so() -> None:
     assert ruling is Ruling.UNCLEAR
     assert detail.startswith("the machine is too noisy to tell (effects below 22.5% cannot be seen, the gate is 5.0%)")
     control = contest(Decision.SLOWER, 0.9, 0.92)
-    ruling, detail = rule(contest(Decision.SLOWER, 0.8, 0.82, control=control), Gate())
+    ruling, detail = rule(contest(Decision.SLOWER, 0.88, 0.93, control=control), Gate())
     assert ruling is Ruling.UNCLEAR
     assert "two binaries of equal work seem 9.9% apart" in detail
+    assert rule(contest(Decision.SLOWER, 0.8, 0.82, control=control), Gate())[0] is Ruling.SLOWER, "more than that"
     assert "crosses the gate" in rule(contest(Decision.UNCLEAR, 0.93, 0.97), Gate())[1]
 
 
