@@ -34,6 +34,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
+from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
@@ -276,8 +277,8 @@ def _refuse_newer(path: Path, records: list[Record]) -> None:
 class Ledger:
     """An open journal: ask it what is known already, append what is new. A context manager."""
 
-    def __init__(self, path: Path, file: BinaryIO, records: list[Record]) -> None:
-        self.path = path
+    def __init__(self, path: Path, file: BinaryIO, records: list[Record], earlier: Path | None = None) -> None:
+        self.path, self.earlier = path, earlier
         self._file = file
         self._synced = time.monotonic()
         self._outcomes: dict[str, Outcome] = {}
@@ -288,15 +289,16 @@ class Ledger:
 
     @classmethod
     def open(cls, path: Path, *, resume: bool = True) -> Ledger:
-        """Open a ledger for appending; without ``resume`` an older one of this name is begun anew.
+        """Open a ledger for appending; without ``resume`` a new one, and an older one of this name becomes ``earlier``.
 
         LedgerError where another process writes it or it cannot be written.
         """
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            earlier = None if resume else _set_aside(path)
             file = path.open("a+b")
             try:
-                return cls(path, file, _locked(path, file, resume))
+                return cls(path, file, _locked(path, file), earlier)
             except BaseException:
                 file.close()
                 raise
@@ -393,15 +395,32 @@ class Ledger:
                 self._file.close()
 
 
-def _locked(path: Path, file: BinaryIO, resume: bool) -> list[Record]:
-    """Lock an open ledger, cut off what is not to be kept, and return its records."""
+def _set_aside(path: Path) -> Path | None:
+    """Move a ledger that nobody writes to ``earlier/<time>/`` beside it; where it is now, None where there was none."""
+    if not path.exists() or not path.stat().st_size:
+        return None
+    with path.open("rb") as file:
+        _lock(path, file)
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        names = (stamp if number == 1 else f"{stamp}-{number}" for number in count(1))
+        place = next(place for name in names if not (place := path.parent / "earlier" / name / path.name).exists())
+        place.parent.mkdir(parents=True, exist_ok=True)
+        return path.rename(place)
+
+
+def _locked(path: Path, file: BinaryIO) -> list[Record]:
+    """Lock an open ledger, cut off what a crash tore, and return its records."""
+    _lock(path, file)
+    records = read(path)[0]
+    file.truncate(_whole_lines(file))
+    return records
+
+
+def _lock(path: Path, file: BinaryIO) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise LedgerError(f"the ledger {path} is being written by another run; wait or use another name") from error
-    records = read(path)[0] if resume else []
-    file.truncate(_whole_lines(file) if resume else 0)
-    return records
 
 
 def _whole_lines(file: BinaryIO) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from math import inf
 from pathlib import Path
 from time import time
@@ -68,6 +69,7 @@ class Running:
         for item in items:
             try:
                 self._ledgers[item] = Ledger.open(ledger_path(item), resume=bool(option(item.config, "resume")))
+                keep_earlier(self._ledgers[item], item.capture.name)
             except LedgerError as error:
                 self._locked[item] = error
 
@@ -171,6 +173,16 @@ def ledger_path(item: CaptureItem) -> Path:
     return reports / re.sub(r"[^\w.-]", "_", item.capture.application) / "ledger" / name
 
 
+def keep_earlier(ledger: Ledger, kernel: str) -> None:
+    """Copy the patch and the configuration of a ledger that was set aside: the next report replaces them."""
+    from r3bench.report import file_name
+
+    if ledger.earlier is not None:
+        for suffix in ("patch", "json"):
+            with suppress(FileNotFoundError):
+                shutil.copy2(ledger.path.parent.parent / f"{file_name(kernel)}.{suffix}", ledger.earlier.parent)
+
+
 def write_report(folder: Path) -> None:
     """The report from all the ledgers in a folder, so that a crash later on loses nothing of it."""
     from r3bench import report
@@ -223,6 +235,10 @@ class Searches:
                 terminalreporter.line(report.device_line(kernels[0].device, kernels[0].target))
                 for line in written(folder.parent, kernels, terminalreporter.config.rootpath):
                     terminalreporter.line(line)
+            for place in sorted(folder.glob("earlier/*")):
+                if place.stat().st_mtime >= self.began:
+                    kept = os.path.relpath(place, terminalreporter.config.rootpath)
+                    terminalreporter.line(f"the earlier results that these replace are kept in {kept}")
 
 
 def written(folder: Path, kernels: list[KernelResult], top: Path) -> Generator[str, None, None]:
@@ -236,7 +252,7 @@ def written(folder: Path, kernels: list[KernelResult], top: Path) -> Generator[s
     if busy:
         yield busy
     yield f"report: {shown(folder / 'report.md')}"
-    patches = {kernel.kernel: folder / f"{file_name(kernel)}.patch" for kernel in kernels}
+    patches = {kernel.kernel: folder / f"{file_name(kernel.kernel)}.patch" for kernel in kernels}
     patched = [kernel for kernel in kernels if kernel.after is not None and patches[kernel.kernel].exists()]
     chosen = applicable(patched)
     for kernel in chosen:

@@ -91,8 +91,8 @@ def _entry(result: KernelResult, kernels: Sequence[KernelResult]) -> dict[str, A
         "configuration": json.loads(result.configuration) if result.configuration else None,
         "arms": {arm.name: _arm(arm) for arm in result.arms},
         "diff": diff(result),
-        "patch_file": f"{file_name(result)}.patch" if result.after is not None else None,
-        "configuration_file": f"{file_name(result)}.json" if result.configuration else None,
+        "patch_file": f"{file_name(result.kernel)}.patch" if result.after is not None else None,
+        "configuration_file": f"{file_name(result.kernel)}.json" if result.configuration else None,
         "overlaps": overlapping(result, kernels),
     }
 

@@ -33,7 +33,7 @@ def write_application(
     kernels = [portable(kernel) for kernel in kernels]
     files: dict[str, str] = {}
     for result in kernels:
-        name = file_name(result)
+        name = file_name(result.kernel)
         files |= {f"{name}.patch": patch(result, application, kernels) or "", f"{name}.json": _configuration(result)}
     return [*write_document(document(application, kernels, run), place), *_write(files, place)]
 

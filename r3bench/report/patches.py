@@ -96,7 +96,7 @@ def gain_alone(result: KernelResult) -> float:
 def left_out(result: KernelResult, chosen: Iterable[KernelResult]) -> str:
     """Why a patch is not among those to apply."""
     if not gain_alone(result):
-        return f"gains only with its configuration, {file_name(result)}.json"
+        return f"gains only with its configuration, {file_name(result.kernel)}.json"
     return overlap_line(result, chosen)
 
 
@@ -112,7 +112,7 @@ def overlap_words(names: Sequence[str]) -> str:
 
 def overlapping(result: KernelResult, others: Iterable[KernelResult]) -> list[str]:
     found = [other for other in others if other.kernel != result.kernel and overlap(result, other)]
-    return sorted(f"{file_name(other)}.patch" for other in found)
+    return sorted(f"{file_name(other.kernel)}.patch" for other in found)
 
 
 def patch(result: KernelResult, application: str, others: Iterable[KernelResult] = ()) -> str | None:
@@ -135,8 +135,8 @@ def patch(result: KernelResult, application: str, others: Iterable[KernelResult]
     overlapping = overlap_line(result, others)
     lines += [f"It {overlapping}."] if overlapping else []
     if result.configuration is not None:
-        lines.append(f"The configuration that belongs to it is in {file_name(result)}.json.")
-    lines += [f"Apply with: git apply reports/{application}/{file_name(result)}.patch", ""]
+        lines.append(f"The configuration that belongs to it is in {file_name(result.kernel)}.json.")
+    lines += [f"Apply with: git apply reports/{application}/{file_name(result.kernel)}.patch", ""]
     lines += [f"R3bench-Kernel: {result.kernel}", f"R3bench-Capture: {result.capture}", ""]
     return "\n".join(no_control(line) for line in lines) + "\n" + change
 

@@ -11,9 +11,9 @@ from r3bench.ledger import KernelResult
 from r3bench.stats import Comparison, Decision
 
 
-def file_name(result: KernelResult) -> str:
-    """A name for a kernel's files: its symbol, made safe and short."""
-    symbol = result.kernel.split("/", 1)[-1]
+def file_name(kernel: str) -> str:
+    """A name for the files of a kernel (``<application>/<symbol>``): its symbol, made safe and short."""
+    symbol = kernel.split("/", 1)[-1]
     safe = re.sub(r"[^\w.-]", "_", symbol)[:80]
     return safe if safe == symbol and safe != "report" else f"{safe}-{hashlib.sha256(symbol.encode()).hexdigest()[:8]}"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from r3bench.ledger import read
+from r3bench.ledger import read, results
 
 SLOW = """
     double sum = 0.0;
@@ -50,6 +50,12 @@ def test_a_search_leaves_a_report_and_a_patch_that_applies(slow_project: pytest.
         subprocess.run(["git", "apply", "--check", str(REPORT / patch)], cwd=slow_project.path, check=True)
     assert all(str(REPORT / patch) in result.stdout.str() for patch in patches)
     assert not patches or f"git apply {REPORT}/" in result.stdout.str()
+    kept = {path.name: path.read_bytes() for path in (slow_project.path / REPORT).glob("scale.*")}
+    again = slow_project.runpytest("captures", *EVOLVE, "--r3-seconds=0")
+    again.stdout.fnmatch_lines(["*scale *no gain*", "the earlier results that these replace are kept in reports/app/*"])
+    (old,) = (slow_project.path / REPORT / "ledger" / "earlier").glob("*/scale.jsonl")
+    assert [(r.kernel, r.status) for r in results(read(old)[0])] == [("app/scale", "improved")]
+    assert {path.name: path.read_bytes() for path in old.parent.glob("scale.*") if path != old} == kept
 
 
 def test_a_search_of_one_kernel_keeps_the_others_in_the_report(project: pytest.Pytester) -> None:

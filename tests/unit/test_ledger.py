@@ -125,13 +125,25 @@ def test_two_writers_exclude_each_other(tmp_path: Path) -> None:
     Ledger.open(path).close()
 
 
-def test_a_ledger_is_begun_anew_where_it_is_not_resumed(tmp_path: Path) -> None:
+def test_a_new_ledger_sets_the_older_ones_of_its_name_aside(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    earlier = []
+    for number in range(3):
+        with Ledger.open(path, resume=False) as ledger:
+            assert ledger.outcome("key") is None
+            ledger.add_outcome("key", MATCHED, number=number)
+            earlier.append(ledger.earlier)
+    assert earlier[0] is None
+    assert [read(place)[0][0]["number"] for place in (*earlier, path) if place is not None] == [0, 1, 2]
+
+
+def test_a_ledger_that_another_run_writes_is_not_set_aside(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     with Ledger.open(path) as ledger:
-        ledger.add_outcome("key", MATCHED)
-    with Ledger.open(path, resume=False) as ledger:
-        assert ledger.outcome("key") is None
-    assert read(path) == ([], 0)
+        ledger.append("note", number=1)
+        with pytest.raises(LedgerError, match="being written by another run"):
+            Ledger.open(path, resume=False)
+    assert len(read(path)[0]) == 1
 
 
 def test_a_newer_format_is_refused_and_the_lock_given_back(tmp_path: Path) -> None:
