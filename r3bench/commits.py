@@ -74,14 +74,32 @@ def sha_of(top: Path, name: str = "HEAD") -> str | None:
 
 
 @contextmanager
-def checked_out(commit: Commit) -> Iterator[Path]:
-    """The files of a commit's whole repository in a folder of their own; no checkout and no index is touched."""
+def checked_out(commit: Commit, below: str | None = None) -> Iterator[Path]:
+    """The files of a commit's whole repository, or those of one folder below the commit's ``top``, in a folder of their
+    own; no checkout and no index is touched."""
     with tempfile.TemporaryDirectory(prefix="r3bench-head-") as made:
         folder, index = Path(made, "tree"), {"GIT_INDEX_FILE": str(Path(made, "index"))}
         top = Path(_checked(commit.top, "rev-parse", "--show-toplevel").decode().strip())
-        _checked(top, "read-tree", commit.sha, environment=index)
+        inner = "" if below is None else ":" + posixpath.join(prefix(commit.top), posixpath.normpath(below))
+        _checked(top, "read-tree", commit.sha + inner, environment=index)
         _checked(top, "checkout-index", "--all", f"--prefix={folder}/", environment=index)
         yield folder
+
+
+@contextmanager
+def capture_of(tree: Tree, store: str) -> Iterator[Path]:
+    """Where a capture of a tree lies on disk: one of a commit in a folder that is removed afterwards."""
+    if isinstance(tree, Folder):
+        yield tree.top / store
+    elif not store.endswith(".zip"):
+        assert isinstance(tree, Commit)
+        with checked_out(tree, store) as folder:
+            yield folder.rename(folder.with_suffix(".zarr"))
+    else:
+        with tempfile.TemporaryDirectory(prefix="r3bench-head-") as made:
+            path = Path(made, "capture.zarr.zip")
+            path.write_bytes(tree.read(store) or b"")
+            yield path
 
 
 def prefix(here: Path) -> str:

@@ -52,7 +52,7 @@ def workflow_commands(document: Mapping[str, Any]) -> Iterator[str]:
     """Workflow commands: the worst kernels as errors, those that answer nothing as warnings, and the sentence."""
     guard = document["guard"]
     failing = [row for row in guard["kernels"] if row["fails"]]
-    declined = [row for row in guard["kernels"] if row["verdict"] in ("unclear", "invalid", "changed")]
+    declined = [row for row in guard["kernels"] if row["verdict"] in ("rerecorded", "unclear", "invalid", "changed")]
     for level, rows in (("error", failing), ("warning", [row for row in declined if row not in failing])):
         for row in rows[:_MOST]:
             yield _command(level, f"{row['kernel']}: {row['verdict']}", row["detail"], row["source"], row["line"])

@@ -2,7 +2,8 @@
 
 Both sides' sources are built by the same compiler and replayed from the same capture: every unit is checked, and where
 the machine code differs both are timed in one job, in blocks of random order, on the first unit. No stored time is
-needed, so another machine, driver or clock than yesterday's changes nothing.
+needed, so another machine, driver or clock than yesterday's changes nothing. Where head has another capture than the
+base, its source is replayed from the base's as well: results that were recorded again do not pass unseen.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from r3bench import syntax, worktree
-from r3bench.errors import BuildError, CandidateFailure
+from r3bench import commits, store, syntax, worktree
+from r3bench.errors import BuildError, CandidateFailure, CaptureError
 from r3bench.guard.rulings import Gate, Ruling, rule
 from r3bench.model import Capture, Outcome, Status, Target, Variant, facts_of
 from r3bench.server import ReplayServer
@@ -24,6 +25,7 @@ from r3bench.stats import Comparison
 from r3bench.toolchain import Built
 from r3bench.worktree import Folder, Tree
 
+_NO_ANSWER = (Status.UNSUPPORTED, Status.VACUOUS)
 _ARCH = "sm_90"  # what code is compared for where a capture names no GPU
 
 __all__ = ["Gate", "Guarded", "Ruling", "Terms", "deleted_stores", "judge", "relative_store"]
@@ -101,8 +103,11 @@ def _ruled(capture: Capture, base: Side, head: Side, gate: Gate, terms: Terms) -
     if _other_parameters(base, head):
         return Ruling.CHANGED, _changed_parameters(base, head, failed), None
     if failed is not None:
-        ruling = Ruling.INVALID if failed.verdict.status in (Status.UNSUPPORTED, Status.VACUOUS) else Ruling.WRONG
+        ruling = Ruling.INVALID if failed.verdict.status in _NO_ANSWER else Ruling.WRONG
         return ruling, in_words(failed), None
+    other = _other_results(capture, head.variant, terms)
+    if other:
+        return Ruling.RERECORDED, other, None
     if base.variant is None:
         return Ruling.NEW, f"{base.name} does not define it; all {len(outcomes)} units match", None
     if base.variant == head.variant:
@@ -119,6 +124,27 @@ def _contested(capture: Capture, base: Side, head: Side, gate: Gate, terms: Term
         return Ruling.CHANGED, f"{base.name} does not give the recorded result, head does: {in_words(failed)}", None
     compared = terms.server.compare(capture, 0, base.variant, head.variant, gate.relative, terms.kernels).result()
     return *rule(compared, gate), compared
+
+
+# -- a capture that was recorded again ------------------------------------------------------------------------------
+
+_ACCEPT = "if that is meant, accept it by leaving 'rerecorded' out of --r3-fail-on"
+
+
+def _other_results(capture: Capture, head: Variant, terms: Terms) -> str:
+    """How head's results differ from those that the base recorded, where it recorded others; empty otherwise."""
+    if not _capture_changed(capture, terms):
+        return ""
+    try:
+        with commits.capture_of(terms.base, relative_store(capture, terms.head)) as place:
+            before = replace(store.open_capture(place), source=capture.source)
+            outcomes = _replayed(before, head, terms.server)
+    except CaptureError as error:
+        return f"its capture was recorded again, and that of {terms.base.name} cannot be read ({error}); {_ACCEPT}"
+    failed = _first_failed([outcome for outcome in outcomes if outcome.verdict.status not in _NO_ANSWER])
+    if failed is None:
+        return ""
+    return f"its results changed together with its capture, by that of {terms.base.name} {in_words(failed)}; {_ACCEPT}"
 
 
 # -- what the two sides are -----------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ FORMAT = 2
 COULD_NOT, SLOWER, WRONG, OTHER = 3, 10, 11, 12
 
 WORST_FIRST = (
-    *(Ruling.WRONG, Ruling.SLOWER, Ruling.INVALID, Ruling.UNCLEAR, Ruling.CHANGED),
+    *(Ruling.WRONG, Ruling.RERECORDED, Ruling.SLOWER, Ruling.INVALID, Ruling.UNCLEAR, Ruling.CHANGED),
     *(Ruling.DELETED, Ruling.NEW, Ruling.FASTER, Ruling.SAME, Ruling.IDENTICAL),
 )  # fmt: skip
 
@@ -144,7 +144,11 @@ def _sentence(rows: Sequence[Mapping[str, Any]], about: About) -> str:
     by = {ruling: [r for r in rows if r["verdict"] == ruling.value] for ruling in WORST_FIRST}
     bad = [
         f"{len(by[ruling])} of {len(rows)} kernels {word}: {_named(by[ruling])}"
-        for ruling, word in ((Ruling.WRONG, "wrong"), (Ruling.SLOWER, f"slower than {about.base[0]}"))
+        for ruling, word in (
+            (Ruling.WRONG, "wrong"),
+            (Ruling.RERECORDED, "with other results in a new capture"),
+            (Ruling.SLOWER, f"slower than {about.base[0]}"),
+        )
         if by[ruling]
     ]
     counts = ", ".join(f"{len(found)} {ruling.value}" for ruling, found in reversed(by.items()) if found)

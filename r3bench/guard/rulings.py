@@ -11,7 +11,7 @@ from r3bench.stats import Comparison, Decision, Interval, decide
 
 
 class Ruling(Enum):
-    """What the guard says of one kernel. SLOWER and WRONG fail, if nothing else is asked for."""
+    """What the guard says of one kernel. SLOWER, WRONG and RERECORDED fail, if nothing else is asked for."""
 
     IDENTICAL = "identical"  # same machine code: nothing was timed
     SAME = "same"
@@ -20,6 +20,7 @@ class Ruling(Enum):
     UNCLEAR = "unclear"  # the machine is too noisy to tell, or a fresh process did not confirm it
     INVALID = "invalid"  # no answer: throttled, another process on the GPU, nothing that this device can replay
     WRONG = "wrong"  # head does not build, or does not leave the recorded memory behind
+    RERECORDED = "rerecorded"  # head matches its own capture and not the base's: are its new results meant?
     NEW = "new"  # the base has no such kernel; head is right
     DELETED = "deleted"  # head has no such kernel any more
     CHANGED = "changed"  # other parameters or another capture: the base cannot be compared

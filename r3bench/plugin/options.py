@@ -13,7 +13,7 @@ OPTIONS = (
     ("guard", "", "BASE", "compare each kernel with BASE, a commit or a folder: the item guard"),
     ("head", "working tree", "NAME", "guard: what reports call the side that is compared with BASE"),
     ("gate_ns", "50", "NS", "guard: and slower by more than so many nanoseconds a launch"),
-    ("fail_on", "slower,wrong", "LIST", "guard: the answers that fail an item"),
+    ("fail_on", "slower,wrong,rerecorded", "LIST", "guard: the answers that fail an item"),
     ("search", "full", "MODE", "how --r3-evolve searches: full, rules, llm, best-of-n or bo"),
     ("proposer", "rules", "WHO", "who proposes sources: rules, openai:URL, litellm:MODEL, recorded:FILE, files:DIR"),
     ("patience", "300", "S", "seconds to wait for one answer, tries and pauses included"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,14 +26,9 @@ extern "C" __global__ void difference(const double* data, double* out, int n) {
 """
 
 
-@pytest.fixture(scope="session")
-def recorded_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    top = tmp_path_factory.mktemp("project")
-    root = top / "kernels" / "app"
-    root.mkdir(parents=True)
-    (root / "scale.cu").write_text(SCALE)
-    (root / "difference.cu").write_text(DIFFERENCE)
-    with Session("app", root, "cpu", top=top, recorded_on={}) as session:
+def record_captures(top: Path) -> None:
+    """Record the application as its sources below ``top`` are now."""
+    with Session("app", top / "kernels" / "app", "cpu", top=top, recorded_on={}) as session:
         scale, difference = session.module("scale.cu"), session.module("difference.cu")
         for n in (1000, 333):
             data = session.array("data", np.linspace(0.0, 1.0, n), dims=("x",))
@@ -43,6 +39,21 @@ def recorded_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
             session.launch(scale, "scale", (8, 1, 1), (128, 1, 1), [data, 1.5, n])
             session.launch(difference, "difference", (8, 1, 1), (128, 1, 1), [data, out, n])
         session.save(top / "captures" / "app")
+
+
+@pytest.fixture
+def record() -> Callable[[Path], None]:
+    return record_captures
+
+
+@pytest.fixture(scope="session")
+def recorded_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    top = tmp_path_factory.mktemp("project")
+    root = top / "kernels" / "app"
+    root.mkdir(parents=True)
+    (root / "scale.cu").write_text(SCALE)
+    (root / "difference.cu").write_text(DIFFERENCE)
+    record_captures(top)
     return top
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,16 @@ def test_a_deleted_kernel_and_a_deleted_capture_are_told(repository: pytest.Pyte
     assert verdicts(repository) == {"app/scale": "deleted", "app/difference": "deleted"}
     assert result.ret == 3  # nothing was measured
     result.stdout.fnmatch_lines(["*nothing was measured: 2 deleted*"])
+
+
+def test_a_wrong_kernel_does_not_pass_by_recording_it_again(
+    repository: pytest.Pytester, source: Path, record: Callable[[Path], None]
+) -> None:
+    edit(source, SCALE, "data[i] = 1.01 * factor * data[i]")
+    record(repository.path)
+    assert guard(repository, "-k", "scale").ret == 12
+    assert verdicts(repository) == {"app/scale": "rerecorded"}
+    assert guard(repository, "-k", "scale", "--r3-fail-on=slower,wrong").ret == 0
 
 
 # -- bases ----------------------------------------------------------------------------------------------------------

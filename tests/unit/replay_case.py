@@ -171,17 +171,17 @@ def unit(index: int = 0) -> ReplayUnit:
     )
 
 
-def contents(index: int = 0, *, vacuous: bool = False) -> UnitContents:
+def contents(index: int = 0, *, vacuous: bool = False, added: float = 0.0) -> UnitContents:
     before = {"x": np.arange(N) + 0.5, "y": np.linspace(1 + index, 2 + index, N)}
-    after = {"x": before["x"] if vacuous else before["x"] + before["y"]}
+    after = {"x": before["x"] if vacuous else before["x"] + before["y"] + added}
     return UnitContents(
         {name: data.view(np.uint8) for name, data in before.items()},
         {name: data.view(np.uint8) for name, data in after.items()},
     )
 
 
-def capture(folder: Path, *, text: str = "add", units: int = 2, vacuous: bool = False) -> Capture:
-    """x += y, recorded ``units`` times."""
+def capture(folder: Path, *, text: str = "add", units: int = 2, vacuous: bool = False, added: float = 0.0) -> Capture:
+    """x += y + ``added``, recorded ``units`` times."""
     parameters = tuple(
         Parameter(name=name, offset=8 * at, size=8, kind="pointer", dtype="float64") for at, name in enumerate("xy")
     )
@@ -194,5 +194,5 @@ def capture(folder: Path, *, text: str = "add", units: int = 2, vacuous: bool = 
         source=Source(root=".", main=MAIN, span=(1, 1), files=((MAIN, text_sha256(text)),)),
         units=tuple(unit(index) for index in range(units)),
     )
-    held = [contents(index, vacuous=vacuous) for index in range(units)]
+    held = [contents(index, vacuous=vacuous, added=added) for index in range(units)]
     return store.write(folder / "add.zarr", made, held, {MAIN: text})

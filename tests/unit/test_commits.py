@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from replay_case import capture
 
-from r3bench.commits import Commit, open_tree, sha_of
+from r3bench.commits import Commit, capture_of, open_tree, sha_of
 from r3bench.errors import TreeError
 from r3bench.worktree import Folder, Tree, collect, variant
 
@@ -131,3 +131,16 @@ def test_an_object_that_is_missing_is_one_sentence(top: Path) -> None:
     (top / ".git/objects" / blob[:2] / blob[2:]).unlink()
     with pytest.raises(TreeError, match="git cat-file failed"):
         found.read("outside.h")
+
+
+def test_a_capture_of_a_commit_is_laid_on_disk_for_a_while(top: Path) -> None:
+    for tree in (Folder(top), Commit(top, "HEAD"), Commit(top / "captures", "HEAD")):
+        below = "" if tree.top.name == "captures" else "captures/"
+        with capture_of(tree, f"{below}app/k.zarr") as folder, capture_of(tree, f"{below}other.zarr.zip") as packed:
+            assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.json")) == [
+                "units/zarr.json",
+                "zarr.json",
+            ]
+            assert packed.read_text() == "zip"
+            assert packed.name.endswith(".zarr.zip")
+        assert folder.exists() == packed.exists() == isinstance(tree, Folder)

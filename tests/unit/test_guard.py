@@ -119,9 +119,24 @@ def test_a_capture_that_the_base_has_differently_is_told(trees: Trees) -> None:
     (store / "zarr.json").write_bytes((trees.head / "add.zarr/zarr.json").read_bytes())
     assert trees.judge("add", "add").notes == ()
     (store / "zarr.json").write_text("{}")
-    assert trees.judge("add", "add").notes == (
-        "its capture is not that of main: both sides were judged by the new one",
-    )
+    found = trees.judge("add", "add")
+    assert found.notes == ("its capture is not that of main: both sides were judged by the new one",)
+    assert found.ruling is Ruling.RERECORDED
+    assert "that of main cannot be read" in found.detail
+
+
+def test_a_new_capture_of_the_same_results_is_no_matter(trees: Trees) -> None:
+    capture(trees.base, units=3)
+    assert trees.judge("add", "add#other code").ruling is Ruling.SAME
+
+
+@pytest.mark.parametrize("base", ["add", "nearly", None])
+def test_results_that_were_recorded_again_are_told(trees: Trees, base: str | None) -> None:
+    capture(trees.base, units=3, added=1.0)
+    found = trees.judge(base, "add")
+    assert found.ruling is Ruling.RERECORDED
+    assert found.detail.startswith("its results changed together with its capture, by that of main unit 0: mismatch")
+    assert found.detail.endswith("leaving 'rerecorded' out of --r3-fail-on")
 
 
 def test_captures_that_head_has_not_are_found(trees: Trees) -> None:
