@@ -204,7 +204,7 @@ class Exploration:
     ) -> None:  # fmt: skip
         """Wait for a child, give it its place in the archive, and say where the search stands."""
         await taken
-        self.steps += 1
+        self.steps += child.error is None
         self._listen(child, archive)
         if child.status is None:
             return

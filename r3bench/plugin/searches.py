@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import re
 import shutil
@@ -28,6 +29,7 @@ RUNNING: pytest.StashKey[Running] = pytest.StashKey()
 
 def run_evolve(item: CaptureItem) -> None:
     """Search for a faster version of the item's kernel; what was found is in the ledger and the report."""
+    faulthandler.cancel_dump_traceback_later()  # pytest's; a search takes as long as its budget and its patience allow
     running = item.config.stash.get(RUNNING, None)
     if running is None or item not in running.items:
         running = Running(together(item))
@@ -83,7 +85,8 @@ class Running:
             chosen = settings(self.items[0], len(self._ledgers))
             who = "rules" if chosen.search == "rules" else str(option(config, "proposer"))
             kernels = [kernel(item, ledger) for item, ledger in self._ledgers.items()]
-            with closing(open_proposers(who, seed=chosen.seed, patience_s=number(config, "patience"))) as proposer:
+            patience_s, waiting = number(config, "patience"), waiting_line(config)
+            with closing(open_proposers(who, seed=chosen.seed, patience_s=patience_s, waiting=waiting)) as proposer:
                 self._search = Search(kernels, server_of(config), proposer, chosen, progress_line(config))
                 self._search.explore()
                 if self._search.interrupted:
@@ -190,6 +193,23 @@ def write_report(folder: Path) -> None:
     report.write(folder.glob("*.jsonl"), folder.parent.parent)
 
 
+def waiting_line(config: pytest.Config) -> Callable[[Path], None]:
+    """Says that prompts wait for answers, on a line of its own that stays; silent in a worker of pytest-xdist."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or hasattr(config, "workerinput"):
+        return lambda folder: None
+    capture: Any = config.pluginmanager.get_plugin("capturemanager")
+
+    def show(folder: Path) -> None:
+        patience = f"--r3-patience ({number(config, 'patience'):g} s)"
+        line = f"waiting for answers to the prompts in {folder}/ (<name>.answer.md beside <name>.prompt.md)"
+        with capture.global_and_fixture_disabled():
+            reporter.ensure_newline()
+            reporter.line(f"{line}; ctrl-C or {patience} ends this, --r3-resume goes on")
+
+    return show
+
+
 def progress_line(config: pytest.Config) -> Callable[[str], None]:
     """Writes over one line of the terminal; silent where the output is no terminal."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
@@ -252,6 +272,8 @@ def written(folder: Path, kernels: list[KernelResult], top: Path) -> Generator[s
     if busy:
         yield busy
     yield f"report: {shown(folder / 'report.md')}"
+    for kernel in kernels:
+        yield from (f"{failed.detail} (--r3-resume)" for failed in kernel.failures if failed.status == "no answer yet")
     patches = {kernel.kernel: folder / f"{file_name(kernel.kernel)}.patch" for kernel in kernels}
     patched = [kernel for kernel in kernels if kernel.after is not None and patches[kernel.kernel].exists()]
     chosen = applicable(patched)

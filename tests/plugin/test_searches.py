@@ -58,6 +58,23 @@ def test_a_search_leaves_a_report_and_a_patch_that_applies(slow_project: pytest.
     assert {path.name: path.read_bytes() for path in old.parent.glob("scale.*") if path != old} == kept
 
 
+def test_prompts_that_wait_for_answers_are_told(project: pytest.Pytester) -> None:
+    kernel = "captures/app/scale.zarr::evolve"
+    options = ("--r3-evolve", *SHORT, "--r3-proposer=files:answers", "--r3-patience=0")
+    result = project.runpytest(kernel, *options, "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1)
+    (prompt,) = (project.path / "answers").glob("*.prompt.md")  # steps that ask the same share it
+    name = prompt.name.removesuffix(".prompt.md")
+    result.stdout.fnmatch_lines(
+        [
+            "waiting for answers to the prompts in answers/ *ctrl-C or --r3-patience (0 s) ends this*",
+            f"answers/{name}.prompt.md waits for {name}.answer.md: write it and resume the search (--r3-resume)",
+        ]
+    )
+    report = json.loads((project.path / REPORT / "report.json").read_text())
+    assert report["kernels"][0]["steps"] == 0
+
+
 def test_a_search_of_one_kernel_keeps_the_others_in_the_report(project: pytest.Pytester) -> None:
     for kernel in ("scale", "difference"):
         project.runpytest(f"captures/app/{kernel}.zarr::evolve", "--r3-evolve", "--r3-trials=1", "--r3-iterations=2")

@@ -16,6 +16,8 @@ A key comes from the environment (``OPENAI_API_KEY`` or the provider's own) and 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from pathlib import Path
 
 from r3bench.errors import ModelError
 from r3bench.evolve.propose.files import FileProposer
@@ -48,20 +50,23 @@ def check_proposers(text: str) -> list[tuple[int, str, str]]:
     return found
 
 
-def open_proposers(text: str, *, seed: int = 0, patience_s: float = PATIENCE) -> Proposer:
+def open_proposers(
+    text: str, *, seed: int = 0, patience_s: float = PATIENCE, waiting: Callable[[Path], None] = lambda folder: None
+) -> Proposer:
     """The proposer that a text names; ``patience_s`` is how long one answer may take, tries and pauses included.
+    ``waiting`` is called once with a folder in which prompts begin to wait for answers.
 
     ModelError where it cannot be used at all: a package or file that is missing, a text that names nothing.
     """
-    members = [(weight, _open(kind, where, seed, patience_s)) for weight, kind, where in check_proposers(text)]
+    members = [(weight, _open(kind, where, seed, patience_s, waiting)) for weight, kind, where in check_proposers(text)]
     return Team(members, seed) if len(members) > 1 else members[0][1]
 
 
-def _open(kind: str, where: str, seed: int, patience_s: float) -> Proposer:
+def _open(kind: str, where: str, seed: int, patience_s: float, waiting: Callable[[Path], None]) -> Proposer:
     if kind == "openai":
         return OpenAIProposer(where, patience_s)
     if kind == "litellm":
         return LiteLLMProposer(where, patience_s)
     if kind == "recorded":
         return RecordedProposer(where)
-    return FileProposer(where, patience_s) if kind == "files" else RuleProposer(seed)
+    return FileProposer(where, patience_s, waiting) if kind == "files" else RuleProposer(seed)

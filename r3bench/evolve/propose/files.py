@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
+from math import inf
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 from time import monotonic, time
 
 from r3bench.errors import ModelError
@@ -20,12 +22,17 @@ _LOOK_S = 0.5
 class FileProposer:
     """Writes ``<kernel>-<step>-<id>.prompt.md`` and waits for ``....answer.md``.
 
-    The id is of the prompt's text: a search that is resumed asks the same question and finds its answer. Where no
-    answer comes for ``patience_s`` the search is to stop, and goes on from there once the answers are written.
+    The id is of the prompt's text: a search that is resumed asks the same question and finds its answer; steps that
+    ask the same at once share one file and its answer. ``waiting`` is called with the folder at the first prompt
+    without an answer. Once no answer at all has come for ``patience_s`` the search is to stop, and goes on from there
+    when it is resumed.
     """
 
-    def __init__(self, folder: str, patience_s: float) -> None:
+    def __init__(self, folder: str, patience_s: float, waiting: Callable[[Path], None] = lambda folder: None) -> None:
         self._folder, self._patience_s, self._closed = Path(folder), patience_s, Event()
+        self._stems: dict[str, str] = {}  # of the files of the prompts that wait
+        self._waiting, self._lock = waiting, Lock()
+        self._heard = inf  # when the last answer came, or the first prompt began to wait
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -34,13 +41,14 @@ class FileProposer:
     def propose(self, prompt: Prompt) -> Reply:
         began = monotonic()
         question, answer = self._paths(prompt)
-        if not answer.exists():
-            _write(question, prompt.text)
         while not _is_complete(answer):
-            if monotonic() - began >= self._patience_s and not answer.exists():
+            if monotonic() - self._heard >= self._patience_s and not answer.exists():
                 raise ModelError("no answer yet", _sentence(question, answer), fatal=True)
             self._closed.wait(_LOOK_S)
             stop_if(self._closed)
+        with self._lock:
+            self._heard = max(monotonic(), self._heard)
+            self._stems.pop(prompt.sha256, None)
         text = hidden(answer.read_bytes().decode(errors="replace"))
         return Reply(text=text, origin="files", tokens=prompt.tokens, seconds=round(monotonic() - began, 3))
 
@@ -48,10 +56,18 @@ class FileProposer:
         self._closed.set()
 
     def _paths(self, prompt: Prompt) -> tuple[Path, Path]:
+        """The files of a prompt; the first of those that ask the same at once writes it."""
         kernel = re.sub(r"[^\w.-]", "_", prompt.kernel)
         repair = "-repair" if prompt.turn else ""
-        stem = f"{kernel}-{prompt.step:04d}{repair}-{prompt.sha256[:8]}"
-        return self._folder / f"{stem}.prompt.md", self._folder / f"{stem}.answer.md"
+        with self._lock:
+            stem = self._stems.setdefault(prompt.sha256, f"{kernel}-{prompt.step:04d}{repair}-{prompt.sha256[:8]}")
+            question, answer = self._folder / f"{stem}.prompt.md", self._folder / f"{stem}.answer.md"
+            if not answer.exists():
+                _write(question, prompt.text)
+                if self._heard == inf:
+                    self._heard = monotonic()
+                    self._waiting(self._folder)
+        return question, answer
 
 
 def _write(path: Path, text: str) -> None:
