@@ -29,6 +29,7 @@ def shrink(capture: Capture, path: Path, device: Device, compiler: Builder) -> C
 
     A range matters if the launch wrote it, holds pointers, or if poisoning it changes what the launch leaves elsewhere.
     """
+    _refuse_itself(capture, path)
     kept = [_shrunk(read_material(capture, unit.index), device, compiler) for unit in capture.units]
     return _written(capture, path, kept)
 
@@ -105,6 +106,7 @@ def redact(capture: Capture, path: Path, device: Device, compiler: Builder, seed
     Integers and pointers stay, since they may be indices. What the launch leaves is recorded anew, from the recorded
     image or source. Command, folder and machine go. CaptureError where the kernel does not run on the new numbers.
     """
+    _refuse_itself(capture, path)
     kept = [_redacted(read_material(capture, unit.index), device, compiler, seed) for unit in capture.units]
     source = replace(capture.source, root="") if capture.source else None
     arch = tuple(pair for pair in capture.recorded_on if pair[0] in ("arch", "device"))
@@ -129,6 +131,11 @@ def _draw(values: np.ndarray[tuple[int, ...], np.dtype[np.floating]], random: np
     finite = values[np.isfinite(values)]
     if finite.size and finite.min() < finite.max():
         values[:] = random.uniform(finite.min(), finite.max(), values.shape)
+
+
+def _refuse_itself(capture: Capture, path: Path) -> None:
+    if path.resolve() == Path(capture.path).resolve():
+        raise CaptureError(f"{path} is the capture itself, which would be lost: choose another name for the copy")
 
 
 def _written(capture: Capture, path: Path, kept: list[tuple[ReplayUnit, UnitContents]]) -> Capture:

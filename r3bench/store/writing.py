@@ -191,11 +191,17 @@ def _write_json(path: Path, document: Mapping[str, Any]) -> None:
 
 def _refuse_foreign(target: Path) -> None:
     """Writing replaces the whole of what is there: only where that is a capture, if perhaps a damaged one."""
-    if files.is_zip(target) or not target.exists():
-        return
-    root = target / files.ROOT_FILE
-    if any(target.iterdir()) and (not root.is_file() or _foreign(root.read_bytes())):
+    if target.exists() and not _is_ours(target):
         raise CaptureError(f"{target} exists and is no capture: move it away or choose another name")
+
+
+def _is_ours(target: Path) -> bool:
+    if target.is_dir() and not any(target.iterdir()):
+        return True
+    try:
+        return not _foreign(files.read_root(target))
+    except CaptureError:
+        return False
 
 
 def _foreign(root: bytes) -> bool:

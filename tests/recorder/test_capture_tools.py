@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,6 +87,21 @@ def test_redact_replaces_numbers_and_the_command(capture: Path, tmp_path: Path, 
     assert not np.array_equal(values, np.arange(1.0, 4097.0))
     assert np.array_equal(contents.after["out"].view(np.float64)[:2048], values[:2048] / 2)
     assert tool("verify", "--device", "cpu", "--runs", "1", tmp_path / "other.zarr")[0] == 0
+
+
+@pytest.mark.parametrize("action", ["shrink", "redact"])
+def test_a_capture_is_not_replaced_by_its_copy(action: str, capture: Path, tmp_path: Path, tool: Tool) -> None:
+    same = shutil.copytree(capture, tmp_path / "same.zarr")
+    (tmp_path / "link.zarr").symlink_to(same)
+    for out in (same, tmp_path / "link.zarr"):
+        assert tool(action, "--device", "cpu", same, out) == (3, "")
+        assert tool("diff", capture, same)[0] == 0
+
+
+def test_a_file_that_is_no_capture_is_not_replaced(capture: Path, tmp_path: Path, tool: Tool) -> None:
+    (tmp_path / "mine.zarr.zip").write_text("mine")
+    assert tool("redact", "--device", "cpu", capture, tmp_path / "mine.zarr.zip") == (3, "")
+    assert (tmp_path / "mine.zarr.zip").read_text() == "mine"
 
 
 def test_diff(capture: Path, tmp_path: Path, tool: Tool) -> None:

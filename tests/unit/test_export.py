@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from r3bench.export import STAGES, export
 from r3bench.ledger import Ledger, encode
 from r3bench.model import Measurement, Outcome, Status, Target, Verdict
 
+CAPTURE = Path(__file__).parents[2] / "captures/miniweather/halo_x.zarr"
 TARGET = Target(device="cpu", arch="znver3")
 
 
@@ -91,3 +93,33 @@ def test_ledgers_without_a_search_are_one_sentence(tmp_path: Path, capsys: pytes
     assert main(["export", str(tmp_path), str(tmp_path / "run.zarr")]) == 3
     assert not (tmp_path / "run.zarr").exists()
     assert "hold no evaluation" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["run.zarr", "run.zarr.zip"])
+def test_only_an_earlier_export_is_replaced(
+    name: str, ledger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        assert main(["export", str(ledger), str(tmp_path / name)]) == 0
+    for foreign in (CAPTURE, *_others(tmp_path)):
+        target = tmp_path / "other" / name
+        copy = shutil.copytree if foreign.is_dir() else shutil.copyfile
+        target.parent.mkdir(exist_ok=True)
+        copy(foreign, target)
+        held = _held(target)
+        assert main(["export", str(ledger), str(target)]) == 3
+        assert "exists and is no earlier export" in capsys.readouterr().err
+        assert _held(target) == held
+        shutil.rmtree(target.parent)
+
+
+def _others(folder: Path) -> tuple[Path, Path]:
+    """A plain file, and a folder with foreign files."""
+    (folder / "plain").write_text("mine")
+    (folder / "mine").mkdir()
+    (folder / "mine/notes").write_text("mine")
+    return folder / "plain", folder / "mine"
+
+
+def _held(place: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in (place, *place.rglob("*")) if path.is_file()}
