@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shlex
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 
 from r3bench.commits import git
@@ -31,24 +33,43 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def apply(arguments: argparse.Namespace) -> int:
-    """Check, apply, tell; 1 where git refuses the patch."""
-    here, patch = Path.cwd(), arguments.patch.resolve()
+    """Check, apply, tell; 1 where git refuses the patch. Everything is read before anything is changed."""
+    top, patch = _top(Path.cwd()), arguments.patch.resolve()
     text = read(patch)
-    refused = git(here, "apply", "--check", str(patch))
+    refused = git(top, "apply", "--check", str(patch))
     if refused.returncode:
         said = refused.stderr.decode(errors="replace").strip().splitlines()
         why = said[0] if said else "git gives no reason"
         print(f"r3bench: {arguments.patch} does not apply: {why}; search again on this tree", file=sys.stderr)
         return 1
+    changed = changed_file(top, patch)
+    steps = list(next_steps(top, text))
     if arguments.check:
         print(f"{arguments.patch} applies")
-        return 0
-    if arguments.pull_request:
-        _on_a_branch(here, patch, text)
+    elif arguments.pull_request:
+        _on_a_branch(top, patch, text, changed, steps)
     else:
-        done(here, "apply", str(patch))
-        print("\n".join(next_steps(here, text)))
+        done(top, "apply", str(patch))
+        print("\n".join(steps))
     return 0
+
+
+def _top(here: Path) -> Path:
+    """The top of the checkout, where git applies the whole of a patch; the folder itself where there is none."""
+    found = git(here, "rev-parse", "--show-toplevel")
+    return here if found.returncode else Path(os.fsdecode(found.stdout).rstrip("\n"))
+
+
+def changed_file(top: Path, patch: Path) -> str:
+    """The one file whose text a patch changes, as git reads the patch; TreeError where it does anything else."""
+    counted = done(top, "apply", "--numstat", "-z", str(patch)).split(b"\0")[:-1]
+    added, _, name = counted[0].split(b"\t", 2)
+    path = os.fsdecode(name)
+    modes = done(top, "apply", "--summary", str(patch))
+    regular = (top / path).is_file() and (top / path).resolve() == top.resolve() / path
+    if len(counted) != 1 or added == b"-" or modes or not regular:
+        raise TreeError(f"{patch} does more than to change the text of one file: name a .patch that a search wrote")
+    return path
 
 
 def read(patch: Path) -> str:
@@ -62,12 +83,13 @@ def read(patch: Path) -> str:
     return text
 
 
-def done(here: Path, *arguments: str) -> None:
-    """Run git; TreeError with its first words where it fails."""
+def done(here: Path, *arguments: str) -> bytes:
+    """What git prints; TreeError with its own words where it fails."""
     ended = git(here, *arguments)
     if ended.returncode:
-        said = (ended.stderr or ended.stdout).decode(errors="replace").strip().splitlines()
-        raise TreeError(f"git {arguments[0]} failed in {here}: {said[0] if said else 'it gives no reason'}")
+        said = (ended.stderr.strip() or ended.stdout.strip()).decode(errors="replace").splitlines()
+        raise TreeError(f"git {arguments[0]} failed in {here}: {'; '.join(said) or 'it gives no reason'}")
+    return ended.stdout
 
 
 # -- what comes next --------------------------------------------------------------------------------------------------
@@ -125,20 +147,34 @@ def _record(here: Path, capture: str) -> str:
 # -- a pull request ---------------------------------------------------------------------------------------------------
 
 
-def _on_a_branch(here: Path, patch: Path, text: str) -> None:
+def _on_a_branch(top: Path, patch: Path, text: str, changed: str, steps: list[str]) -> None:
     """A branch from HEAD with one commit: the patch, its evidence as the message. Body and branch lie beside it."""
     message = text.partition("\ndiff --git ")[0].strip() + "\n"
     branch = "r3bench/" + re.sub(r"[^\w.-]+", "-", patch.stem).strip("-.")
     title, _, evidence = message.partition("\n\n")
     title = " ".join(title.split())
-    done(here, "switch", "--create", branch)
-    done(here, "apply", "--index", str(patch))
-    done(here, "commit", "--quiet", "--cleanup=verbatim", "--message", message, "--", *_CHANGED.findall(text))
+    _commit(top, patch, branch, message, changed)
     body = f"{title}\n\n```text\n{evidence.replace('```', chr(39) * 3)}```\n\n" + "\n".join(
-        f"- {line}" for line in next_steps(here, text)
+        f"- {line}" for line in steps
     )
     branch_file, body_file = patch.with_suffix(".branch"), patch.with_suffix(".body.md")
     branch_file.write_text(f"{branch}\n", encoding="utf-8")
     body_file.write_text(f"{body}\n", encoding="utf-8")
     print(f"committed on {branch}; the pull request's text is in {body_file}")
     print(f"push it: git push -u origin {shlex.quote(branch)}")
+
+
+def _commit(top: Path, patch: Path, branch: str, message: str, changed: str) -> None:
+    """Commit the patch on a new branch; where that fails, branch, index and file are as they were."""
+    file = f":(literal){changed}"
+    if git(top, "diff", "--quiet", "HEAD", "--", file).returncode:
+        raise TreeError(f"{changed} has changes that are in no commit, or there is no commit: commit them first")
+    was = git(top, "symbolic-ref", "--quiet", "--short", "HEAD").stdout or done(top, "rev-parse", "HEAD")
+    done(top, "switch", "--create", branch)
+    with ExitStack() as undo:  # last in, first out
+        undo.callback(done, top, "branch", "--quiet", "-D", branch)
+        undo.callback(done, top, "checkout", "--quiet", was.decode().strip(), "--")
+        undo.callback(done, top, "restore", "--source=HEAD", "--staged", "--worktree", "--", file)
+        done(top, "apply", "--index", str(patch))
+        done(top, "commit", "--quiet", "--cleanup=verbatim", "--message", message, "--", file)
+        undo.pop_all()

@@ -66,7 +66,72 @@ def test_a_compilation_database_says_how_to_rebuild(tree: Path, capsys: pytest.C
     assert "rebuild: nvcc -c src/k.cu, and link the application again" in capsys.readouterr().out
     git("checkout", "-q", "--", "src")
     (tree / "compile_commands.json").write_text("{")
-    assert main(["apply", "reports/demo/k.patch"]) == 3
+    for options in ([], ["--pull-request"]):
+        assert main(["apply", "reports/demo/k.patch", *options]) == 3
+        assert (tree / "src/k.cu").read_text() == BEFORE
+    assert git("branch", "--show-current") == "main\n"
+
+
+def test_a_subfolder_is_as_good_as_the_top(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tree / "reports")
+    assert main(["apply", "demo/k.patch"]) == 0
+    assert "x[0] + x[0]" in (tree / "src/k.cu").read_text()
+
+
+OTHERS = {
+    "a new file": "diff --git a/new b/new\nnew file mode 100644\n--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+new\n",
+    "a second file": "diff --git a/other b/other\n--- a/other\n+++ b/other\n@@ -1 +1 @@\n-1\n+2\n",
+    "a file without a header": "--- a/other\n+++ b/other\n@@ -1 +1 @@\n-1\n+2\n",
+    "a mode": "diff --git a/other b/other\nold mode 100644\nnew mode 100755\n",
+    "a name": "diff --git a/other b/name\nsimilarity index 100%\nrename from other\nrename to name\n",
+    "a deletion": "diff --git a/other b/other\ndeleted file mode 100644\n--- a/other\n+++ /dev/null\n"
+    "@@ -1 +0,0 @@\n-1\n",
+    "a link": "diff --git a/link b/link\nindex d00491f..0cfbf08 120000\n--- a/link\n+++ b/link\n@@ -1 +1 @@\n-other\n"
+    "\\ No newline at end of file\n+/etc\n\\ No newline at end of file\n",
+}
+
+
+TEXT = ("a second file", "a file without a header")  # harmless where it is the only one
+
+
+@pytest.mark.parametrize(("what", "alone"), [(w, a) for w in OTHERS for a in (True, False) if not (a and w in TEXT)])
+def test_a_patch_changes_the_text_of_one_file(
+    what: str, alone: bool, tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tree / "other").write_text("1\n")
+    (tree / "link").symlink_to("other")
+    git("add", "-A")
+    git("commit", "-qm", "more")
+    patch = tree / "reports/demo/k.patch"
+    evidence, _, change = patch.read_text().partition("diff --git ")
+    own = "" if alone else f"diff --git {change}"
+    patch.write_text(evidence + own + OTHERS[what])
+    git("commit", "-qam", "patch")
+    assert main(["apply", str(patch)]) == 3
+    assert "does more than to change the text of one file" in capsys.readouterr().err
+    assert git("status", "--porcelain") == ""
+
+
+def test_a_commit_that_a_hook_refuses_leaves_all_as_it_was(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree / "other").write_text("not to be committed")
+    git("add", "other")
+    hook = tree / ".git/hooks/pre-commit"
+    hook.write_text("#!/bin/sh\necho formatted >> src/k.cu\necho not formatted\nexit 1\n")
+    hook.chmod(0o755)
+    before = git("status", "--porcelain")
+    assert main(["apply", "reports/demo/k.patch", "--pull-request"]) == 3
+    assert "git commit failed" in (said := capsys.readouterr().err)
+    assert "not formatted" in said
+    assert git("branch", "--format=%(refname:short)") == "main\n"
+    assert git("status", "--porcelain") == before
+    assert (tree / "src/k.cu").read_text() == BEFORE
+
+
+def test_a_pull_request_takes_no_change_of_the_users_along(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree / "src/k.cu").write_text(f"{BEFORE}\n\n\n\n// mine\n")
+    assert main(["apply", "reports/demo/k.patch", "--pull-request"]) == 3
+    assert "src/k.cu has changes that are in no commit" in capsys.readouterr().err
+    assert git("branch", "--show-current") == "main\n"
 
 
 def test_a_tree_that_moved_on_is_left_alone(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
