@@ -20,7 +20,7 @@ _CHANGED = re.compile(r"^diff --git a/(.+) b/\1$", re.MULTILINE)
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    text = "apply a patch of a report, and say how to rebuild, record again and compare"
+    text = "apply a patch of a report, and say how to compare, rebuild and record again"
     parser = commands.add_parser("apply", help=text, description=f"{text}; 1 where it does not apply.")
     parser.add_argument("patch", type=Path, help="a .patch that a search wrote")
     parser.add_argument("--check", action="store_true", help="only say whether it applies")
@@ -96,13 +96,16 @@ def done(here: Path, *arguments: str) -> bytes:
 
 
 def next_steps(here: Path, text: str) -> Iterator[str]:
-    """What was changed, and the commands that rebuild, record again and compare."""
+    """What was changed, and the commands that compare, rebuild and record again.
+
+    Comparing comes first: a capture that was recorded again holds whatever the patched kernel does.
+    """
     capture = dict(_FIELD.findall(text))["Capture"]
     changed = _CHANGED.findall(text)
     yield f"changed: {', '.join(changed)}"
+    yield f"compare with the present capture: r3bench guard HEAD --captures {shlex.quote(capture)}"
     yield f"rebuild: {_rebuild(here, changed)}"
-    yield f"record again: {_record(here, capture)}"
-    yield f"compare: r3bench guard HEAD --captures {shlex.quote(capture)}"
+    yield f"record again, only if its results are meant to change: {_record(here, capture)}"
 
 
 def _rebuild(here: Path, changed: list[str]) -> str:

@@ -41,8 +41,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def _opened(paths: list[Path]) -> Iterator[Capture]:
     from r3bench import store
+    from r3bench.errors import CaptureError
 
-    return map(store.open_capture, store.find(paths))
+    found = store.find(paths)
+    if not found:
+        raise CaptureError(f"no capture below {', '.join(map(str, paths))}: name a .zarr or a folder that holds some")
+    return map(store.open_capture, found)
 
 
 def show(arguments: argparse.Namespace) -> int:

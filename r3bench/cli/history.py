@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from r3bench.history import Series
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -28,9 +33,10 @@ def history(arguments: argparse.Namespace) -> int:
     runs, damaged = past.read(arguments.folder)
     for path in damaged:
         print(f"r3bench: {path} is no run of r3bench: left out", file=sys.stderr)
-    found = [one for one in past.series(runs) if fnmatchcase(one.kernel, arguments.kernel)]
+    every = past.series(runs)
+    found = [one for one in every if fnmatchcase(one.kernel, arguments.kernel)]
     if not found:
-        print(f"r3bench: no runs in {arguments.folder}: write one with pytest --r3-history captures", file=sys.stderr)
+        print(f"r3bench: {_none(arguments, every)}", file=sys.stderr)
         return 1
     for machine in dict.fromkeys(one.machine for one in found):
         here = [one for one in found if one.machine == machine]
@@ -46,3 +52,10 @@ def history(arguments: argparse.Namespace) -> int:
     if arguments.svg:
         write_text(arguments.svg, past.svg(found))
     return 0
+
+
+def _none(arguments: argparse.Namespace, every: Sequence[Series]) -> str:
+    """Why there is nothing to show."""
+    if not every:
+        return f"no runs in {arguments.folder}: write one with pytest --r3-history captures"
+    return f"no kernel in {arguments.folder} fits {arguments.kernel!r}: there is {every[0].kernel}, for one"

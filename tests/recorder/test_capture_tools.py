@@ -110,3 +110,9 @@ def test_diff(capture: Path, tmp_path: Path, tool: Tool) -> None:
     status, text = tool("diff", capture, tmp_path / "other.zarr")
     assert status == 1
     assert "unit 0: before, in: 4096 of 4096 elements differ" in text
+
+
+def test_a_folder_without_captures_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for action in ("show", "verify"):
+        assert main(["capture", action, str(tmp_path)]) == 3
+        assert f"no capture below {tmp_path}: name a .zarr" in capsys.readouterr().err

@@ -53,9 +53,9 @@ def test_a_patch_is_applied_and_the_next_steps_are_told(tree: Path, capsys: pyte
     assert capsys.readouterr().out.splitlines() == [
         "reports/demo/k.patch applies",
         "changed: src/k.cu",
+        "compare with the present capture: r3bench guard HEAD --captures captures/demo/k.zarr",
         "rebuild: make",
-        "record again: python -m kernels.miniweather.record",
-        "compare: r3bench guard HEAD --captures captures/demo/k.zarr",
+        "record again, only if its results are meant to change: python -m kernels.miniweather.record",
     ]
 
 
@@ -162,5 +162,5 @@ def test_a_pull_request_is_a_branch_a_commit_and_a_text(tree: Path, capsys: pyte
     assert "R3bench-Capture: captures/demo/k.zarr" in message
     body = (tree / "reports/demo/k.body.md").read_text()
     assert "your own compiler, on the patched source: not measured" in body
-    assert "- compare: r3bench guard HEAD --captures captures/demo/k.zarr" in body
+    assert "- compare with the present capture: r3bench guard HEAD --captures captures/demo/k.zarr" in body
     assert "git push -u origin r3bench/k" in capsys.readouterr().out

@@ -99,7 +99,9 @@ def test_the_command_prints_series_and_changes(tmp_path: Path, capsys: pytest.Ca
     assert len(drawn.findall(".//{*}circle")) == 20
     assert len(drawn.findall(".//{*}line")) == 2
     assert main(["history", str(tmp_path), "--kernel", "nothing"]) == 1
+    assert "fits 'nothing': there is a/<k>[0], for one" in capsys.readouterr().err
     assert main(["history", str(tmp_path / "none")]) == 1
+    assert "no runs in" in capsys.readouterr().err
 
 
 def test_a_sparkline_ends_at_the_last_value() -> None:
