@@ -20,8 +20,9 @@ nothing. Every outcome and every answer is written to the ledger at once, and a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 
 from r3bench.evolve.budget import Budget
 from r3bench.evolve.concluding import Conclusion
@@ -41,7 +42,7 @@ class Search:
     """The search of several kernels: explored together, then concluded one by one.
 
     ``proposer`` is asked from several threads at once. ``progress`` gets one line now and then. ``interrupted`` is set
-    once ctrl-C has ended the search.
+    once ctrl-C has ended the search. ``options`` is what the ledger keeps of the command line, by name.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Search:
         proposer: Proposer,
         settings: Settings,
         progress: Callable[[str], None] = lambda line: None,
+        options: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._threads = ThreadPoolExecutor(settings.proposing, thread_name_prefix="r3bench-propose")
         self.interrupted = False
@@ -58,6 +60,7 @@ class Search:
             "format": FORMAT,
             "seed": settings.seed,
             "settings": encode(settings),
+            "options": dict(options),
             "target": encode(server.target),
         }
         run = Run(
@@ -65,7 +68,7 @@ class Search:
             settings=settings,
             proposer=proposer,
             threads=self._threads,
-            budget=Budget(settings.limits),
+            budget=Budget(settings.limits, len(kernels)),
             proposing=Pool(settings.proposing),
             evaluating=Pool(settings.evaluating),
             progress=progress,

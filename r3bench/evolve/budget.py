@@ -14,8 +14,9 @@ _ON_THE_DEVICE = frozenset(("load", "verify", "time"))
 class Budget:
     """Counts what all kernels of a run use up; what a resumed run takes from its ledger counts, too, but for time."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, kernels: int = 1) -> None:
         self._limits = limits
+        self._shared = f", shared by {kernels} kernels," if kernels > 1 else ""
         self._began = monotonic()
         self.evaluations = 0
         self.tokens = 0
@@ -35,7 +36,12 @@ class Budget:
     def used_up(self) -> str:
         """Which limit was reached, in a sentence; empty while none is."""
         return next(
-            (f"the budget of {limit:g} {unit} is used up" for used, limit, unit in self._all() if used >= limit), ""
+            (
+                f"the budget of {limit:g} {unit}{self._shared} was used up"
+                for used, limit, unit in self._all()
+                if used >= limit
+            ),
+            "",
         )
 
     def _all(self) -> Iterable[tuple[float, float, str]]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from r3bench.plugin.checks import Finding, count, pytest_keyboard_interrupt, server_of
-from r3bench.plugin.options import DEFAULT_GATES, axes, check_proposer, gate, number, option
+from r3bench.plugin.options import DEFAULT_GATES, OPTIONS, axes, check_proposer, gate, number, option
 
 if TYPE_CHECKING:
     from r3bench.errors import LedgerError
@@ -87,7 +87,9 @@ class Running:
             kernels = [kernel(item, ledger) for item, ledger in self._ledgers.items()]
             patience_s, waiting = number(config, "patience"), waiting_line(config)
             with closing(open_proposers(who, seed=chosen.seed, patience_s=patience_s, waiting=waiting)) as proposer:
-                self._search = Search(kernels, server_of(config), proposer, chosen, progress_line(config))
+                self._search = Search(
+                    kernels, server_of(config), proposer, chosen, progress_line(config), given(config)
+                )
                 self._search.explore()
                 if self._search.interrupted:
                     pytest_keyboard_interrupt()
@@ -165,6 +167,18 @@ def settings(item: CaptureItem, kernels: int) -> Settings:
         kernels=count(item.session, "evolve"),
         gate=gate(config) or (Settings().gate if kind == "cpu" else DEFAULT_GATES[kind]),
     )
+
+
+def given(config: pytest.Config) -> dict[str, str]:
+    """The proposer and the options that differ from their defaults, without keys: what searches again."""
+    from r3bench.evolve.propose.keys import hidden
+
+    values = {name: str(option(config, name)) for name, *_ in OPTIONS}
+    differ = {name: hidden(values[name]) for name, default, *_ in OPTIONS if values[name] != default}
+    if os.path.isabs(values["reports"]):
+        differ.pop("reports")  # of this machine alone
+    fast_math = {"fast_math": ""} if option(config, "fast_math") else {}
+    return {"proposer": hidden(values["proposer"])} | differ | fast_math
 
 
 def ledger_path(item: CaptureItem) -> Path:

@@ -7,6 +7,7 @@ sources came to, and is made by those who compared.
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -25,6 +26,7 @@ Document = Mapping[str, Any]
 Entry = Mapping[str, Any]
 
 _GUARDED = ("kernel", "unit", "verdict", "detail", "notes", "fails", "comparison")  # of a guard's kernel
+_NAMED = ("device", "seed", "search", "iterations", "trials", "seconds")  # of the options: told by settings
 _TEXTS = ("before", "after", "configuration", "arms")  # of a result: said in another way, or too large
 
 
@@ -43,7 +45,7 @@ def document(application: str, kernels: Sequence[KernelResult], run: Run | None 
         "device": kernels[0].device if kernels else "",
         "target": kernels[0].target if kernels else "",
         "conditions": dict(kernels[0].conditions) if kernels else {},
-        "reproduce": _reproduce(ordered, run.settings),
+        "reproduce": _reproduce(ordered, run),
         "damaged_ledger_lines": run.damaged,
         "kernels": [_entry(result, ordered) | run.of(result.kernel) for result in ordered],
     }
@@ -71,10 +73,11 @@ def portable(result: KernelResult) -> KernelResult:
     return replace(result, capture=name, detail=result.detail.replace(result.capture, name))
 
 
-def _reproduce(kernels: Sequence[KernelResult], settings: Mapping[str, Any]) -> str:
+def _reproduce(kernels: Sequence[KernelResult], run: Run) -> str:
     """The command that searches again, as far as a ledger tells it; empty where nothing was searched."""
     if not kernels:
         return ""
+    settings = run.settings
     stores = [kernel.capture for kernel in kernels]
     folder = PurePosixPath(stores[0]).parent.as_posix()
     where = stores[0] if len(stores) == 1 else folder
@@ -82,7 +85,11 @@ def _reproduce(kernels: Sequence[KernelResult], settings: Mapping[str, Any]) -> 
     named = [f"--r3-{name} {settings[name]}" for name in ("search", "iterations", "trials") if settings.get(name)]
     seconds = (settings.get("limits") or {}).get("seconds")
     share = f"--r3-seconds {seconds / settings['kernels']:g}" if isinstance(seconds, int | float) else ""
-    return " ".join(filter(None, (first, *named, share)))
+    others = {name: value for name, value in run.options.items() if name not in _NAMED}
+    rest = [
+        f"--r3-{name.replace('_', '-')} {shlex.quote(value) if value else ''}".strip() for name, value in others.items()
+    ]
+    return " ".join(filter(None, (first, *named, share, *rest)))
 
 
 def _entry(result: KernelResult, kernels: Sequence[KernelResult]) -> dict[str, Any]:

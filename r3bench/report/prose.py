@@ -87,10 +87,7 @@ def _section(entry: Entry, document: Document) -> Iterator[str]:
     result = result_of(entry)
     yield (
         f"{escape(result_word(result).capitalize())}: {escape(result.detail)}. Baseline: {escape(result.baseline)}, "
-        + (
-            f"{duration(result.baseline_ns)} a launch; {result.evaluations} evaluations in {result.seconds:.0f} s, "
-            f"seed {result.seed}."
-        )
+        + (f"{duration(result.baseline_ns)} a launch; {result.evaluations} evaluations, seed {result.seed}.")
     )
     yield ""
     for arm in result.arms:

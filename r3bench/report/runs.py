@@ -17,12 +17,14 @@ _PICTURES = 4  # of wrong results, for each kernel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What was read beside the results: settings of the searches, damaged lines, and per kernel the document's parts.
+    """What was read beside the results: settings and options of the searches, damaged lines, and per kernel the
+    document's parts.
 
     ``parts`` maps a kernel to ``convergence``, ``archive``, ``replies`` and ``pictures``, each only where there is any.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
     damaged: int = 0
     parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -37,12 +39,12 @@ def gather(ledgers: Iterable[Path]) -> tuple[dict[str, list[KernelResult]], Run]
     """
     found: dict[str, dict[str, KernelResult]] = {}
     parts: dict[str, dict[str, Any]] = {}
-    settings: Mapping[str, Any] = {}
+    run: Record = {}
     damaged = 0
     for path in sorted(ledgers, key=lambda path: (path.name.count("."), path.name)):
         records, torn = read(path)
         damaged += torn
-        settings = settings or next((r["settings"] for r in records if r["kind"] == "run" and "settings" in r), {})
+        run = run or next((r for r in records if r["kind"] == "run" and "settings" in r), {})
         for result in results(records):
             kernels = found.setdefault(result.kernel.split("/")[0], {})
             own = [record for record in records if record.get("kernel") == result.kernel]
@@ -51,7 +53,7 @@ def gather(ledgers: Iterable[Path]) -> tuple[dict[str, list[KernelResult]], Run]
             else:
                 parts[result.kernel].setdefault("convergence", {}).update(_curves(own, result))
     return {name: list(kernels.values()) for name, kernels in found.items()}, Run(
-        settings=settings, damaged=damaged, parts=parts
+        settings=run.get("settings", {}), options=run.get("options", {}), damaged=damaged, parts=parts
     )
 
 

@@ -74,9 +74,10 @@ def course(result: KernelResult) -> list[str]:
     spent = result.spent
     tokens = f"{spent.prompt_tokens + spent.answer_tokens} tokens, {spent.cached_tokens} of them from the prefix cache"
     models = f"{tokens}, {spent.dollars:.2f} dollars" if spent.prompt_tokens else "no model was asked"
+    used_up = result.stopped.endswith("used up")  # of a budget: the usual end
     said = [
         f"Search {result.search}: {result.steps} texts were proposed in {spent.seconds:.0f} s; {models}",
-        f"It ended early: {result.stopped}" if result.stopped else "",
+        f"It ended {'when' if used_up else 'early:'} {result.stopped}" if result.stopped else "",
         f"By ranking times, which claim nothing, the gain comes from: {', '.join(split)}" if split else "",
         f"Evaluations spent: {', '.join(stages)}" if stages else "",
     ]

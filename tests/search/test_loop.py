@@ -233,7 +233,7 @@ def test_a_proposer_with_nothing_more_to_say_ends_the_search(tmp_path: Path) -> 
 )
 def test_each_budget_ends_the_search_and_says_so(tmp_path: Path, limits: Limits, said: str) -> None:
     (result,) = search(tmp_path, Scripted(numbered), replace(SETTINGS, limits=limits, iterations=50))
-    assert result.stopped == f"the budget of {said} is used up"
+    assert result.stopped == f"the budget of {said} was used up"
     assert len(programs(tmp_path)) < 12
     more = search(tmp_path, Scripted(numbered))
     assert more[0].stopped == ""
@@ -253,7 +253,7 @@ def test_minutes_on_a_gpu_are_those_of_loading_checking_and_timing(tmp_path: Pat
 
     server = Gpu(by_constants, target=replace(FakeServer(by_constants).target, device="cuda", arch="sm_90"))
     (result,) = search(tmp_path, Scripted(numbered), replace(SETTINGS, limits=Limits(gpu_minutes=3)), server=server)
-    assert result.stopped == "the budget of 3 GPU minutes is used up"
+    assert result.stopped == "the budget of 3 GPU minutes was used up"
     assert dict(result.stages)["optimize"] >= 6 * 500.0
 
 

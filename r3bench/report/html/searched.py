@@ -161,7 +161,7 @@ def _after(evaluations: int, curve: Sequence[Sequence[Any]]) -> float:
 
 def _section(entry: Entry, kernel: KernelResult, lines: int) -> Markup:
     summary = f"{as_sentence(kernel.detail)} Baseline: {kernel.baseline}, {duration(kernel.baseline_ns)} a launch; "
-    summary += f"{kernel.evaluations} evaluations in {kernel.seconds:.0f} s, seed {kernel.seed}."
+    summary += f"{kernel.evaluations} evaluations, seed {kernel.seed}."
     figures = [*(contest(arm.name, arm.comparison) for arm in kernel.arms), *_search_figures(entry, kernel)]
     return element(
         "section",
