@@ -8,6 +8,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from r3bench.cli import values
+
 if TYPE_CHECKING:
     from r3bench.model import Capture
     from r3bench.record.verification import Verified
@@ -24,7 +26,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     compared.add_argument("other", type=Path)
     compared.set_defaults(run=diff)
     checked = actions.add_parser("verify", help="replay recorded launches against themselves; 1 if one is not repeated")
-    checked.add_argument("--runs", type=int, default=10, metavar="N", help="replays of each unit (default: 10)")
+    checked.add_argument(
+        "--runs", type=values.positive, default=10, metavar="N", help="replays of each unit (default: 10)"
+    )
     checked.set_defaults(run=verify)
     smaller = actions.add_parser("shrink", help="copy a capture without the memory that its kernel does not use")
     smaller.set_defaults(run=shrink)

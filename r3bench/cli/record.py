@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import shlex
 import shutil
+import signal
+import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from r3bench.cli.values import nbytes, numbers, pattern, positive, ranks
 
 if TYPE_CHECKING:
     from r3bench.record.application import Plan
@@ -22,41 +26,30 @@ _ADDED = ("launches", "recorded", "gpu_seconds", "timed")
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     text = "record launches of an unmodified CUDA application as captures; 1 if nothing was recorded"
     parser = commands.add_parser("record", help=text, description=text)
+    fitting: dict[str, Any] = {"type": pattern, "action": "append", "default": [], "metavar": "REGEX"}
     parser.add_argument("--out", type=Path, help="folder for the captures (default: captures/<application>)")
     parser.add_argument("--application", help="name of the application (default: that of its program)")
-    parser.add_argument("--kernel", action="append", default=[], metavar="REGEX", help="only kernels whose symbol fits")
-    parser.add_argument("--exclude", action="append", default=[], metavar="REGEX", help="no kernels whose symbol fits")
-    parser.add_argument("--launch", type=_numbers, default=(), metavar="N[,M...]", help="these launches of each kernel")
-    parser.add_argument("--every", type=_positive, default=1, metavar="N", help="every Nth launch of each kernel")
+    parser.add_argument("--kernel", **fitting, help="only kernels whose symbol fits")
+    parser.add_argument("--exclude", **fitting, help="no kernels whose symbol fits")
+    parser.add_argument("--launch", type=numbers, default=(), metavar="N[,M...]", help="these launches of each kernel")
+    parser.add_argument("--every", type=positive, default=1, metavar="N", help="every Nth launch of each kernel")
     parser.add_argument("--skip", type=int, default=0, metavar="N", help="not the first N launches of each kernel")
-    parser.add_argument("--max-per-kernel", type=_positive, metavar="N", help="launches of each kernel (default: 2)")
+    parser.add_argument("--max-per-kernel", type=positive, metavar="N", help="launches of each kernel (default: 2)")
     parser.add_argument("--distinct", action="store_true", help="only launches with other dimensions or scalars")
-    parser.add_argument("--max-bytes", type=_bytes, metavar="SIZE", help="stop recording at this size (500M, 20G)")
+    parser.add_argument("--max-bytes", type=nbytes, metavar="SIZE", help="stop recording at this size (500M, 20G)")
     parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="longest wait for the device")
-    parser.add_argument("--ranks", default="0", metavar="N[,M...]|all", help="ranks of a parallel run (default: 0)")
+    parser.add_argument(
+        "--ranks", type=ranks, default="0", metavar="N[,M...]|all", help="ranks of a parallel run (default: 0)"
+    )
     parser.add_argument("--source", type=Path, action="append", default=[], metavar="FILE", help="kernels are in here")
-    parser.add_argument("--flags", default="", help="how --source is compiled: -I, -D, -std, --use_fast_math ...")
+    parser.add_argument(
+        "--flags", type=shlex.split, default="", help="how --source is compiled: -I, -D, -std, --use_fast_math ..."
+    )
     parser.add_argument("--compile-commands", type=Path, metavar="JSON", help="what the application is compiled from")
     parser.add_argument("--tree", type=Path, metavar="FOLDER", help="look for the kernels' names in sources below it")
     parser.add_argument("--list", action="store_true", help="record nothing; list kernels by their time on the GPU")
     parser.add_argument("command", nargs="+", help="the application and its arguments, after --")
-    parser.set_defaults(run=record)
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
-
-
-def _positive(text: str) -> int:
-    if (value := int(text)) < 1:
-        raise ValueError
-    return value
-
-
-def _bytes(text: str) -> int:
-    units = {"K": 10, "M": 20, "G": 30, "T": 40}
-    scale = units.get(text[-1:].upper(), 0)
-    return int(float(text[:-1] if scale else text) * (1 << scale))
+    parser.set_defaults(run=record, refuse=parser.error)
 
 
 def record(arguments: argparse.Namespace) -> int:
@@ -64,22 +57,51 @@ def record(arguments: argparse.Namespace) -> int:
 
     name = arguments.application or Path(arguments.command[0]).name
     out = arguments.out or Path("captures", name)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".recording-", dir=out.parent) as place:
+    with _beside(out, arguments.refuse) as place:
         folder = Path(place)
         status, _ = application.run(arguments.command, plan(arguments, folder))
-        if status:
-            print(f"r3bench: {arguments.command[0]} ended with status {status}; what it had recorded by then is kept")
         processes = dump.coverage(folder)
+        if not processes:
+            print(f"r3bench: nothing was recorded: {_nothing(arguments.command[0], status)}", file=sys.stderr)
+            return 1
+        if status:
+            print(f"r3bench: {arguments.command[0]} {_ended(status)}; what it had recorded by then is kept")
         if arguments.list:
             print(profile(processes))
-            return int(not processes)
+            return 0
         written = 0
         for line in _convert(arguments, folder, name, out):
             print(line, flush=True)
             written += 1
     print(coverage(processes))
     return int(not written)
+
+
+def _beside(out: Path, refuse: Callable[[str], NoReturn]) -> tempfile.TemporaryDirectory[str]:
+    """A folder for what is recorded on the disk of the captures."""
+    if out.exists() and not out.is_dir():
+        refuse(f"argument --out: {out} is no folder")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        return tempfile.TemporaryDirectory(prefix=".recording-", dir=out.parent)
+    except OSError as error:
+        refuse(f"argument --out: nothing can be written beside {out} ({error.strerror})")
+
+
+def _ended(status: int) -> str:
+    if status < 0:
+        return f"ended with signal {-status} ({signal.strsignal(-status)})"
+    return f"ended with status {status}"
+
+
+def _nothing(program: str, status: int) -> str:
+    """Why no process told of any kernel."""
+    if status:
+        return f"{program} {_ended(status)} before any kernel was seen"
+    return (
+        f"no CUDA kernel of {program} was seen: it loads no CUDA driver, launches nothing, is not of --ranks, or is "
+        "linked statically, which preloading cannot look into"
+    )
 
 
 def _convert(arguments: argparse.Namespace, folder: Path, name: str, out: Path) -> Iterator[str]:
@@ -98,7 +120,7 @@ def _source(arguments: argparse.Namespace, launched: Launched) -> tuple[Found | 
     """The kernel's source among what the user named, and why there is none."""
     from r3bench.record import conversion, sources
 
-    candidates = sources.named(arguments.source, shlex.split(arguments.flags))
+    candidates = sources.named(arguments.source, arguments.flags)
     if arguments.compile_commands:
         candidates += sources.listed(arguments.compile_commands)
     if arguments.tree:
@@ -130,7 +152,7 @@ def plan(arguments: argparse.Namespace, folder: Path) -> Plan:
         timeout_s=arguments.timeout,
         profile=arguments.list,
         variables=tuple(f"{'c' if constant else 'd'} {name}" for name, constant in packed_variables(program)),
-        ranks=() if arguments.ranks == "all" else _numbers(arguments.ranks),
+        ranks=arguments.ranks,
         **given,
     )
 

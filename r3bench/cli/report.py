@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from r3bench.errors import LedgerError
+from r3bench.errors import LedgerError, TreeError
 
 FORMATS = ("terminal", "markdown", "html", "json")
 
@@ -18,24 +18,39 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("report", help=text, description=f"{text.capitalize()}.")
     parser.add_argument("place", type=Path, metavar="LEDGER|FOLDER", help="what a search or a guard wrote")
     parser.add_argument("--format", choices=FORMATS, default="terminal", help="what is printed (default: terminal)")
-    parser.add_argument("--into", type=Path, metavar="DIR", help="also write report.json, report.md and report.html")
+    parser.add_argument(
+        "--into",
+        type=Path,
+        metavar="DIR",
+        help="also write report.json, report.md and report.html; of several applications into a folder each",
+    )
     parser.add_argument("--plots", type=Path, metavar="DIR", help="also write plots as PDF; needs r3bench[plots]")
     parser.set_defaults(run=report)
 
 
 def report(arguments: argparse.Namespace) -> int:
     """Print every document that the place holds in one format."""
+    found = list(documents(arguments.place))
+    for document in found:
+        print(_rendered(document, arguments.format), end="")
+        below = document["application"] if len(found) > 1 else ""
+        try:
+            _write(document, arguments, below)
+        except OSError as error:
+            raise TreeError(f"{error.filename} cannot be written ({error.strerror}): name another folder") from error
+    return 0
+
+
+def _write(document: Any, arguments: argparse.Namespace, below: str) -> None:
+    """Files and plots of a document; those of several applications lie in a folder each."""
     from r3bench.report import write_document
 
-    for document in documents(arguments.place):
-        print(_rendered(document, arguments.format), end="")
-        if arguments.into is not None:
-            write_document(document, arguments.into)
-        if arguments.plots is not None:
-            from r3bench.report.plots import write_plots
+    if arguments.into is not None:
+        write_document(document, arguments.into / below)
+    if arguments.plots is not None:
+        from r3bench.report.plots import write_plots
 
-            write_plots(document, arguments.plots)
-    return 0
+        write_plots(document, arguments.plots / below)
 
 
 def documents(place: Path) -> Iterator[Any]:

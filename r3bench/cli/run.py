@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from r3bench.errors import RecordError
+from r3bench.cli import values
+from r3bench.errors import DeviceUnavailable, RecordError
 
 if TYPE_CHECKING:
     from r3bench.ledger import KernelResult
@@ -23,7 +24,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--with", dest="report", type=Path, required=True, metavar="REPORT", help="reports/<application>"
     )
-    parser.add_argument("--runs", type=int, default=3, metavar="N", help="runs of each kind, in turns (default: 3)")
+    parser.add_argument(
+        "--runs", type=values.positive, default=3, metavar="N", help="runs of each kind, in turns (default: 3)"
+    )
     parser.add_argument("--output", type=Path, action="append", default=[], help="a file it writes, to be compared too")
     parser.add_argument("command", nargs="+", help="the application and its arguments, after --")
     parser.set_defaults(run=run)
@@ -41,10 +44,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _substitutes(report: Path, folder: Path) -> list[Path]:
-    from r3bench.devices import open_device
+    from r3bench.devices import open_device, survey
     from r3bench.record.substitution import prepare
     from r3bench.toolchain import Compiler
 
+    cuda = next(status for status in survey() if status.name == "cuda")
+    if not cuda.usable:
+        raise DeviceUnavailable(f"tuned kernels run on an NVIDIA GPU only: {cuda.detail}")
     device = open_device("cuda")
     target = device.target
     device.close()

@@ -151,6 +151,53 @@ def test_choices(program: Build, tmp_path: Path) -> None:
     assert occurrences(max_bytes=1) == []
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "why"),
+    [
+        ("--ranks", "foo", "'foo' is no list of numbers"),
+        ("--launch", "1,x", "'1,x' is no list of numbers"),
+        ("--max-bytes", "inf", "'inf' is no size"),
+        ("--max-bytes", "G", "'G' is no size"),
+        ("--every", "0", "'0' is no number from 1 on"),
+        ("--kernel", "(", "'(' is no extended regular expression (Unmatched"),
+        ("--flags", '"', "invalid split value"),
+        ("--out", "/proc/x/y", "nothing can be written beside /proc/x/y"),
+        ("--out", "/dev/null", "/dev/null is no folder"),
+    ],
+)
+def test_wrong_options_stop_before_anything_runs(
+    option: str,
+    value: str,
+    why: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["record", option, value, "--", "touch", "started"])
+    assert ended.value.code == 2
+    assert why in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("exit 0", "no CUDA kernel of sh was seen: it loads no CUDA driver"),
+        ("exit 4", "sh ended with status 4 before any kernel was seen"),
+        ("kill -SEGV $$", "sh ended with signal 11 (Segmentation fault) before any kernel was seen"),
+    ],
+)
+@pytest.mark.parametrize("listing", [[], ["--list"]])
+def test_why_nothing_was_recorded(
+    script: str, why: str, listing: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["record", *listing, "--out", str(tmp_path / "captures"), "--", "sh", "-c", script]) == 1
+    out, error = capsys.readouterr()
+    assert (out, error.startswith(f"r3bench: nothing was recorded: {why}")) == ("", True)
+
+
 def test_other_ranks_pass_through(program: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "3")
     for ranks, count in (((0,), 0), ((0, 3), 2), ((), 2)):

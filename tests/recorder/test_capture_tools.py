@@ -55,6 +55,13 @@ def test_verify(capture: Path, tool: Tool) -> None:
     assert (status, "3 of 3 replays bit by bit as recorded" in text) == (0, True)
 
 
+def test_no_replay_verifies_nothing(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["capture", "verify", "--runs", "0", str(capture)])
+    assert ended.value.code == 2
+    assert "'0' is no number from 1 on" in capsys.readouterr().err
+
+
 def test_verify_tells_what_is_not_repeated(capture: Path, tmp_path: Path, tool: Tool) -> None:
     given = store.open_capture(capture)
     held = store.contents(given, 0)

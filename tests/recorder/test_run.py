@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from r3bench.cli import main
 from r3bench.record import trials
 from r3bench.record.application import Plan
 from tests.recorder.conftest import Build
@@ -82,3 +83,11 @@ def test_interleaved_runs_and_their_output(program: Build, tmp_path: Path) -> No
     assert min(*found.medians("seconds"), *found.medians("region_s")) > 0
     own, tuned = ([k for k in profile.kernels if k["kernel"] == "shift"] for profile in found.profiles)
     assert (own[0]["timed"], own[0]["substituted"], tuned[0]["substituted"]) == (3, 0, 3)
+
+
+def test_without_a_gpu_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("r3bench.devices.cuda.survey.missing", lambda: ("the driver finds no GPU", "buy one"))
+    assert main(["run", "--with", str(tmp_path), "--", "true"]) == 3
+    assert capsys.readouterr().err == "r3bench: tuned kernels run on an NVIDIA GPU only: the driver finds no GPU\n"

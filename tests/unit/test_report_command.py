@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,18 @@ def test_every_format_from_folder_ledger_and_document(run: Path, capsys: pytest.
     assert main(["report", str(run / "report.json"), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == found
     assert {path.name for path in run.glob("report.*")} == {"report.json", "report.md", "report.html"}
+
+
+def test_two_applications_are_written_into_a_folder_each(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Ledger.open(run / "ledger" / "other.jsonl") as ledger:
+        ledger.append("result", result=encode(replace(PLAIN, kernel="other/k")))
+    assert main(["report", str(run), "--into", str(tmp_path / "both")]) == 0
+    written = {path.relative_to(tmp_path / "both").as_posix() for path in tmp_path.glob("both/**/report.json")}
+    assert written == {"demo/report.json", "other/report.json"}
+    assert main(["report", str(run / "ledger" / "k.jsonl"), "--into", "/proc/x"]) == 3
+    assert "r3bench: /proc/x cannot be written (" in capsys.readouterr().err
 
 
 def test_a_guards_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
