@@ -73,6 +73,11 @@ def sha_of(top: Path, name: str = "HEAD") -> str | None:
         return None
 
 
+def is_changed(top: Path) -> bool:
+    """Whether a file that git tracks, at or below ``top``, is not as the commit that is checked out has it."""
+    return bool(_checked(top, "--no-optional-locks", "status", "--porcelain", "--untracked-files=no", "--", "."))
+
+
 @contextmanager
 def checked_out(commit: Commit, below: str | None = None) -> Iterator[Path]:
     """The files of a commit's whole repository, or those of one folder below the commit's ``top``, in a folder of their

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Generator, Iterable, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 BASE: pytest.StashKey[Tree] = pytest.StashKey()
 
+_NOT_ASKED = "not failed: these are times of a CPU that was not asked for; --r3-device cpu makes them count"
 _GATE = re.compile(r"(\S+)\s*=\s*([\d.]+)\s*%(?:\s+([\d.]+)\s*ns)?")
 
 
@@ -63,6 +66,8 @@ def run_guard(item: CaptureItem) -> None:
     found = judge(item.capture, gate_of(item), terms)
     kind = server.target.device
     failing = fails(found.ruling, fail_on(config), kind, asked(config, kind))
+    if not failing and found.ruling.value in fail_on(config):
+        found = replace(found, notes=(*found.notes, _NOT_ASKED))
     conditions = dict(found.comparison.conditions) if found.comparison else server.device.conditions()
     item.stash[GUARDED] = {
         "row": row(found, relative_store(item.capture, head), failing),
@@ -112,6 +117,7 @@ class Guards:
         self.errors: dict[str, str] = {}
         self.document: dict[str, Any] = {}
         self.deleted: tuple[str, ...] = ()
+        self.earlier = (self.folder / "report.json").exists()
 
     def pytest_collection_finish(self) -> None:
         from r3bench.guard import deleted_stores
@@ -145,17 +151,34 @@ class Guards:
         device = answers[-1]["device"] if answers else {"device": "", "target": "", "conditions": {}}
         about = self.about(any(answer["asked"] for answer in answers))
         self.document = document([answer["row"] for answer in answers], device, about)
-        write_document(self.document, self.folder)
+        if not self.kept:
+            write_document(self.document, self.folder)
 
-    def about(self, asked: bool) -> About:
-        from r3bench.commits import Commit, sha_of
-        from r3bench.guard.documents import About
+    @property
+    def kept(self) -> bool:
+        """Whether an earlier report stays, for this run guarded nothing."""
+        return self.earlier and not self.found and not self.errors
+
+    @cached_property
+    def head(self) -> tuple[str, str | None]:
+        """Head's name and commit; a working tree that was changed is no commit."""
+        from r3bench.commits import is_changed, sha_of
         from r3bench.worktree import WORKING_TREE
 
-        base, head = self.config.stash[BASE], str(option(self.config, "head"))
+        top, name = self.config.rootpath, str(option(self.config, "head"))
+        sha = sha_of(top, "HEAD" if name == WORKING_TREE else name)
+        if name == WORKING_TREE and sha is not None and is_changed(top):
+            return f"{name}, changed since {sha[:12]}", None
+        return name, sha
+
+    def about(self, asked: bool) -> About:
+        from r3bench.commits import Commit
+        from r3bench.guard.documents import About
+
+        base = self.config.stash[BASE]
         return About(
             base=(base.name, base.sha if isinstance(base, Commit) else None),
-            head=(head, sha_of(self.config.rootpath, "HEAD" if head == WORKING_TREE else head)),
+            head=self.head,
             fail_on=fail_on(self.config),
             asked=asked,
             reproduce=shlex.join(("pytest", *self.config.invocation_params.args)),
@@ -179,7 +202,7 @@ class Guards:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self.document:
             return
-        from r3bench.report import table
+        from r3bench.report import device_line, table
 
         guard = self.document["guard"]
         terminalreporter.section("r3bench: guard")
@@ -188,8 +211,11 @@ class Guards:
         for row in guard["kernels"]:
             for said in (row["detail"], *row["notes"]) if row["verdict"] != "identical" else row["notes"]:
                 terminalreporter.line(f"{row['kernel']}: {said}")
+        if any(row["comparison"] for row in guard["kernels"]):
+            terminalreporter.line(device_line(self.document["device"], self.document["target"]))
         terminalreporter.line(guard["sentence"])
-        terminalreporter.line(f"report: {self.folder / 'report.md'}")
+        what = "an earlier run's report, left as it is" if self.kept else "report"
+        terminalreporter.line(f"{what}: {self.folder / 'report.md'}")
 
 
 def guarded_folders(given: Iterable[str], top: Path) -> Sequence[str]:

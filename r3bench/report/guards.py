@@ -20,10 +20,6 @@ def comparison_of(finding: Finding) -> Comparison | None:
     return decode(Comparison, finding["comparison"]) if finding["comparison"] else None
 
 
-def name(finding: Finding) -> str:
-    return f"{finding['kernel']}[{finding['unit']}]"
-
-
 def change(comparison: Comparison | None, interval: bool = True) -> str:
     """How the head's time compares: ``1.12x slower (1.09 to 1.15)``; a dash where nothing was timed."""
     if comparison is None or not comparison.speedup or comparison.low is None or comparison.high is None:
@@ -38,10 +34,10 @@ def change(comparison: Comparison | None, interval: bool = True) -> str:
 
 
 def row(finding: Finding, *, interval: bool = True) -> list[str]:
-    """Kernel and unit, verdict, change, base and head time."""
+    """Kernel, verdict, change, base and head time."""
     contest = comparison_of(finding)
     times = (contest.baseline_ns, contest.candidate_ns) if contest is not None else (None, None)
-    return [name(finding), finding["verdict"], change(contest, interval), *map(duration, times)]
+    return [finding["kernel"], finding["verdict"], change(contest, interval), *map(duration, times)]
 
 
 def layouts(document: Mapping[str, Any]) -> Sequence[tuple[Sequence[Sequence[str]], Sequence[str]]]:
@@ -59,7 +55,7 @@ def markdown(document: Mapping[str, Any]) -> str:
     head += [f"{_sides(guard)} {escape(where_line(document), 1000)}", ""]
     head += ["To reproduce:", "", command(guard["reproduce"])]
     head += [f"- could not be guarded: {escape(error, 1000)}" for error in guard["errors"]]
-    sections = ["\n".join(folded(f"{name(f)}: {f['verdict']}", _evidence(f))) for f in found if _says(f)]
+    sections = ["\n".join(folded(f"{f['kernel']}: {f['verdict']}", _evidence(f))) for f in found if _says(f)]
     return bounded("\n".join(head), sections, "The evidence of the other kernels is in report.html.")
 
 

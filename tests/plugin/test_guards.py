@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from r3bench.cli import main
+from r3bench.devices import survey
 
 SCALE = "data[i] = factor * data[i]"
 # The same result, in a time that no noise hides.
@@ -62,6 +63,7 @@ def test_an_unchanged_tree_is_identical_and_nothing_is_timed(repository: pytest.
     about = document(repository)["guard"]
     assert about["verdict"] == "pass"
     assert about["base"] == {"name": "main", "commit": git("rev-parse", "main")}
+    assert about["head"] == {"name": "working tree", "commit": git("rev-parse", "main")}
     assert all(row["comparison"] is None for row in about["kernels"])
 
 
@@ -144,7 +146,28 @@ def test_a_kernel_may_have_a_gate_of_its_own(repository: pytest.Pytester) -> Non
 def test_measuring_nothing_is_an_error(repository: pytest.Pytester) -> None:
     result = guard(repository, "-k", "correctness")
     assert result.ret == 3
-    result.stdout.fnmatch_lines(["*nothing was measured: no kernel's guard ran*"])
+    result.stdout.fnmatch_lines(["*nothing was measured: no kernel's guard ran*", "report: *report.md"])
+    assert verdicts(repository) == {}
+
+
+def test_measuring_nothing_leaves_an_earlier_report(repository: pytest.Pytester) -> None:
+    assert guard(repository, "-k", "scale").ret == 0
+    result = guard(repository, "-k", "nothinghere")
+    assert result.ret == 3
+    result.stdout.fnmatch_lines(["an earlier run's report, left as it is: *report.md"])
+    assert verdicts(repository) == {"app/scale": "identical"}
+
+
+def test_a_cpu_that_nobody_asked_for_says_why_it_fails_nothing(repository: pytest.Pytester, source: Path) -> None:
+    if any(each.name != "cpu" and each.usable for each in survey()):
+        pytest.skip("there is a GPU, which a run takes by itself")
+    edit(source, SCALE, SLOW)
+    result = guard(repository, "-k", "scale", "--r3-device=auto")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        ["app/scale: not failed: these are times of a CPU that was not asked for*", "Times are CPU times*"]
+    )
+    assert document(repository)["guard"]["head"]["name"].startswith("working tree, changed since ")
 
 
 def test_a_damaged_capture_is_an_error_and_the_others_are_guarded(repository: pytest.Pytester) -> None:

@@ -35,7 +35,7 @@ def guarded(document: Mapping[str, Any]) -> tuple[str, list[Markup]]:
     ]
     title = as_sentence(guard["sentence"])
     warnings = [f"Could not be guarded: {error}" for error in guard["errors"]]
-    return title, [head(document, title, warnings), contents([guards.name(f) for f in said]), element("main", *main)]
+    return title, [head(document, title, warnings), contents([f["kernel"] for f in said]), element("main", *main)]
 
 
 def _timed(finding: Finding) -> bool:
@@ -48,7 +48,7 @@ def _row(finding: Finding) -> list[Cell | str]:
     times = (contest_.baseline_ns, contest_.candidate_ns) if contest_ is not None else (None, None)
     change = Cell(guards.change(contest_), (contest_.speedup or 0.0) if contest_ is not None else 0.0)
     return [
-        guards.name(finding),
+        finding["kernel"],
         Cell(badge(finding["verdict"])),
         change,
         *(Cell(duration(ns), ns or 0.0) for ns in times),
@@ -56,7 +56,7 @@ def _row(finding: Finding) -> list[Cell | str]:
 
 
 def _overview(found: list[Finding]) -> Iterator[Markup]:
-    contests = [(guards.name(f).split("/", 1)[-1], guards.comparison_of(f)) for f in found]
+    contests = [(f["kernel"].split("/", 1)[-1], guards.comparison_of(f)) for f in found]
     timed = [(name, c) for name, c in contests if c is not None and c.candidate_ns and c.low and c.high and c.speedup]
     if not timed:
         return
@@ -75,7 +75,7 @@ def _kind(decision: Decision) -> str:
 
 
 def _section(finding: Finding) -> Markup:
-    name, comparison = guards.name(finding), guards.comparison_of(finding)
+    name, comparison = finding["kernel"], guards.comparison_of(finding)
     rows = guards.static_rows(finding)
     return element(
         "section",
