@@ -18,13 +18,15 @@ _ROUNDS = 3  # each variant's shortest time of so many counts
 
 
 def split(evaluator: Evaluator, start: Start, recorded: Files, winner: Variant) -> tuple[Share, ...]:
-    """The winner's gain over the baseline as a product of factors.
+    """The winner's gain over the baseline as a product of factors; the toolchain is one of them where another made
+    the baseline.
 
     Each factor is what one kind of change adds to those before it, so its share depends on this order. The times are
     ranking times, taken in turns; a factor is None where one of its two variants does not match on its own.
     """
-    ladder = tuple(_ladder(recorded, winner))
-    times = _times(evaluator, [start.baseline, *(variant for _, variant in ladder)])
+    first, *rest = _ladder(recorded, winner)
+    below, ladder = (start.baseline, [first, *rest]) if start.name == "recorded image" else (first[1], rest)
+    times = _times(evaluator, [below, *(variant for _, variant in ladder)])
     factors = [a / b if a is not None and b is not None else None for a, b in pairwise(times)]
     return tuple(Share(name=name, factor=factor) for (name, _), factor in zip(ladder, factors, strict=True))
 
@@ -45,7 +47,7 @@ def _times(evaluator: Evaluator, variants: list[Variant]) -> list[float | None]:
     best: dict[object, float] = {}
     code: dict[Variant, object] = {}
     for again in range(1, _ROUNDS + 1):
-        pending = {variant: evaluator.submit(variant, "split", again=again) for variant in variants}
+        pending = {variant: evaluator.submit(variant, "winner's parts", again=again) for variant in variants}
         for variant, evaluation in pending.items():
             outcome = evaluator.result(evaluation)
             ns, code[variant] = nanoseconds(outcome), (outcome.binary, variant.launch)

@@ -293,6 +293,10 @@ def written(folder: Path, kernels: list[KernelResult], top: Path) -> Generator[s
     chosen = applicable(patched)
     for kernel in chosen:
         yield f"git apply {shown(patches[kernel.kernel])}"
+    for kernel in kernels:
+        if kernel.after is None and kernel.configuration is not None:
+            using = f"r3bench run --with {shown(folder)} -- ./app runs a CUDA application with it"
+            yield f"configuration: {shown(folder / file_name(kernel.kernel))}.json ({using})"
     for kernel in patched:
         if kernel not in chosen:
             yield f"left out: {shown(patches[kernel.kernel])} {left_out(kernel, chosen)}"

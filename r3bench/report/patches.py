@@ -115,7 +115,7 @@ def overlapping(result: KernelResult, others: Iterable[KernelResult]) -> list[st
     return sorted(f"{file_name(other.kernel)}.patch" for other in found)
 
 
-def patch(result: KernelResult, application: str, others: Iterable[KernelResult] = ()) -> str | None:
+def patch(result: KernelResult, others: Iterable[KernelResult] = ()) -> str | None:
     """The patch with its evidence in front; ``git apply`` skips what stands in front of ``diff --git``.
 
     ``others`` are the results whose patches lie beside it.
@@ -136,7 +136,7 @@ def patch(result: KernelResult, application: str, others: Iterable[KernelResult]
     lines += [f"It {overlapping}."] if overlapping else []
     if result.configuration is not None:
         lines.append(f"The configuration that belongs to it is in {file_name(result.kernel)}.json.")
-    lines += [f"Apply with: git apply reports/{application}/{file_name(result.kernel)}.patch", ""]
+    lines += [f"Apply with: git apply {file_name(result.kernel)}.patch", ""]
     lines += [f"R3bench-Kernel: {result.kernel}", f"R3bench-Capture: {result.capture}", ""]
     return "\n".join(no_control(line) for line in lines) + "\n" + change
 

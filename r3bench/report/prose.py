@@ -15,7 +15,6 @@ from r3bench.report.words import (
     busy_line,
     course,
     duration,
-    folder_name,
     marker,
     result_word,
     source_name,
@@ -38,7 +37,7 @@ def markdown(document: Document) -> str:
     parts += short_grid((*HEAD, "evaluations"), [[*row(kernel), str(kernel.evaluations)] for kernel in kernels])
     parts += ["", "To reproduce:", "", command(document["reproduce"])] if kernels else []
     parts += ["", *folded("How to read this", _legend(kernels))]
-    sections = ("\n".join(_folded_section(entry, document)) for entry in entries)
+    sections = ("\n".join(_folded_section(entry)) for entry in entries)
     return bounded("\n".join(parts), sections, "The other kernels are in report.html.")
 
 
@@ -64,11 +63,11 @@ are quick measurements that rank, not claims."""
 
 
 _CONFIGURATION = """\
-- `<kernel>.json` is a compile configuration of r3bench's own pipeline: passes, facts compiled in, and launch. Putting \
-it back into an application automatically is not part of this version. By hand: change the block's shape where the \
-kernel is launched (and the grid with it); make arguments that were compiled in constants (`constexpr`, a template \
-parameter); write unrolling as `#pragma unroll`, pointers that do not overlap as `__restrict__`, launch bounds as \
-`__launch_bounds__`. Passes and LLVM options have no such counterpart."""
+- `<kernel>.json` is a compile configuration of r3bench's own pipeline: passes, facts compiled in, and launch. \
+`r3bench run --with reports/<application> -- ./app` runs an unmodified CUDA application with it on a GPU. By hand: \
+change the block's shape where the kernel is launched (and the grid with it); make arguments that were compiled in \
+constants (`constexpr`, a template parameter); write unrolling as `#pragma unroll`, pointers that do not overlap as \
+`__restrict__`, launch bounds as `__launch_bounds__`. Passes and LLVM options have no such counterpart."""
 
 
 def _legend(kernels: Sequence[KernelResult]) -> Iterator[str]:
@@ -79,11 +78,11 @@ def _legend(kernels: Sequence[KernelResult]) -> Iterator[str]:
         yield f"- rule *{escape(rule)}*: {escape(sentence)}"
 
 
-def _folded_section(entry: Entry, document: Document) -> Iterator[str]:
-    return folded(f"{entry['kernel']}: {result_word(result_of(entry))}", _section(entry, document))
+def _folded_section(entry: Entry) -> Iterator[str]:
+    return folded(f"{entry['kernel']}: {result_word(result_of(entry))}", _section(entry))
 
 
-def _section(entry: Entry, document: Document) -> Iterator[str]:
+def _section(entry: Entry) -> Iterator[str]:
     result = result_of(entry)
     yield (
         f"{escape(result_word(result).capitalize())}: {escape(result.detail)}. Baseline: {escape(result.baseline)}, "
@@ -92,7 +91,7 @@ def _section(entry: Entry, document: Document) -> Iterator[str]:
     yield ""
     for arm in result.arms:
         yield f"- {escape(arm.name)}: {escape(words(arm.comparison))}"
-    yield from _offered(entry, result, document)
+    yield from _offered(entry, result)
     yield from (f"- {escape(sentence, 1000)}" for sentence in course(result))
     for promotion in result.promotions:
         held_out = f"{promotion.held_out} of {promotion.units} held-out launches match"
@@ -118,11 +117,10 @@ def _more(number: int, what: str) -> Iterator[str]:
         yield f"{number - ROWS} more {what} are in report.json."
 
 
-def _offered(entry: Entry, result: KernelResult, document: Document) -> Iterator[str]:
+def _offered(entry: Entry, result: KernelResult) -> Iterator[str]:
     """The patch and the configuration of a kernel, and what to know before they are applied."""
     if entry["patch_file"] is not None:
-        where = f"reports/{folder_name(document['application'])}/{entry['patch_file']}"
-        yield f"- source change: {escape(result.description, 2000)} ({code(f'git apply {where}')})"
+        yield f"- source change: {escape(result.description, 2000)} ({code('git apply ' + entry['patch_file'])})"
         for line in also(result):
             yield f"- {escape(line[:1].lower() + line[1:].rstrip('.'))}"
         if entry["overlaps"]:

@@ -301,7 +301,7 @@ def test_a_winner_is_taken_apart(tmp_path: Path) -> None:
     (result,) = search(tmp_path, Scripted(numbered))
     assert result.status == "improved"
     factors = {share.name: share.factor for share in result.split}
-    assert list(factors) == ["toolchain", "source", "passes", "specialization", "launch"]
+    assert list(factors) == ["source", "passes", "specialization", "launch"]
     assert factors["source"] == pytest.approx(
         by_constants(Variant(), 0).ns / min(s.best_ns or 1e9 for s in result.sources)
     )

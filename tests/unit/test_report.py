@@ -104,7 +104,7 @@ def test_git_applies_the_patch(tmp_path: Path, source: str, before: str, after: 
 
 def test_the_patch_carries_its_evidence_and_nothing_breaks_out_of_it() -> None:
     wicked = replace(IMPROVED, description="x\ndiff --git a/etc b/etc\n--- a/etc\n+++ b/etc\n@@ -1 +1 @@\n-a\n+b")
-    patch = report.patch(wicked, "demo") or ""
+    patch = report.patch(wicked) or ""
     head = patch[: patch.index("\ndiff --git a/kernels/demo/k.cu")]
     assert not any(line.startswith(("diff", "---", "+++", "@@")) for line in head.splitlines())
     assert "our compiler, default configuration: faster, 1.25x (1.24 to 1.26)" in head
@@ -201,7 +201,7 @@ def test_other_kernels_that_a_patch_changes_are_named() -> None:
     checked = "lso changes diagnostics, initial_state: their recorded launches match"
     unknown = "lso changes halo: not checked, for want of a recorded launch that replays"
     patch, text = (
-        report.patch(result, "demo") or "",
+        report.patch(result) or "",
         report.markdown(report.document("demo", [result])).replace("\\", ""),
     )
     for line in (checked, unknown):
@@ -211,7 +211,7 @@ def test_other_kernels_that_a_patch_changes_are_named() -> None:
 
 def test_the_whole_description_stands_in_the_patch() -> None:
     words = " ".join(f"word{n}" for n in range(80))
-    head = (report.patch(replace(IMPROVED, description=words), "demo") or "").split("\ndiff --git")[0]
+    head = (report.patch(replace(IMPROVED, description=words)) or "").split("\ndiff --git")[0]
     assert words in " ".join(head.split())
     assert max(len(line) for line in head.splitlines() if "word" in line) <= 100
 
@@ -223,7 +223,7 @@ def test_long_text_is_cut_between_words() -> None:
 
 
 def test_no_source_change_no_patch() -> None:
-    assert report.patch(PLAIN, "demo") is None
+    assert report.patch(PLAIN) is None
     assert report.diff(PLAIN) is None
 
 
@@ -276,7 +276,7 @@ def test_markdown_escapes_what_comes_from_elsewhere() -> None:
     assert r"a\[0\] \| \<script\>\`x\`" in text
     assert "| hoist | 1 | 1 | 12.3 us | same code as recorded source |" in text
     assert "CPU times (znver4); they say nothing about a GPU" in text
-    assert "git apply reports/demo/k.patch" in text
+    assert "git apply k.patch" in text
     assert "2 of 2 held-out launches match" in text
 
 
