@@ -13,6 +13,8 @@ Every line is one object with ``kind`` and ``time`` (seconds since 1970); all ki
 - ``migration``: the moves after a step: id, from island, to island.
 - ``result``: what was found for a kernel; the last one counts.
 
+A line that is no such object, or of which a field that is read holds something else, is damaged: left out and counted.
+
 A resumed search writes again only ``run``, ``result``, and what it took further: the last record counts. A crash can
 tear the last line only: reading leaves it out and opening for writing cuts it off. The file itself is locked, so there
 is one writer at a time.
@@ -34,9 +36,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
+from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, BinaryIO, Literal, NewType, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from r3bench.errors import LedgerError
 from r3bench.model import Outcome, Verdict, plain
@@ -56,6 +59,8 @@ _SYNC_SECONDS = 1.0
 
 T = TypeVar("T")
 Record = Mapping[str, Any]
+Finite = NewType("Finite", float)
+"""A number that is read as it stands: no string for an infinity."""
 
 # -- what a search found --------------------------------------------------------------------------------------------
 
@@ -143,6 +148,15 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Why no answer came: a :class:`~r3bench.errors.ModelError` as a ledger holds it."""
+
+    reason: str
+    text: str
+    fatal: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelResult:
     """What a search found for one kernel.
 
@@ -195,6 +209,10 @@ class KernelResult:
     stages: tuple[tuple[str, float], ...] = ()
     spent: Spent = Spent()
 
+    def __post_init__(self) -> None:
+        if self.configuration is not None and type(json.loads(self.configuration)) is not dict:
+            raise ValueError(f"{self.kernel}: a configuration is a JSON object, not {self.configuration!r:.80}")
+
     def arm(self, name: str) -> Comparison | None:
         """The comparison of an arm against the baseline, if that arm was run."""
         return next((arm.comparison for arm in self.arms if arm.name == name), None)
@@ -228,14 +246,37 @@ def _decode(hint: Any, data: Any) -> Any:
     if origin in (types.UnionType, typing.Union):
         return None if data is None else _decode(next(p for p in parts if p is not type(None)), data)
     if origin is tuple:
-        kinds = [parts[0]] * len(data) if parts[-1] is Ellipsis else parts
-        return tuple(_decode(kind, item) for kind, item in zip(kinds, data, strict=True))
+        kinds = [parts[0]] * len(_of(list, data)) if parts[-1] is Ellipsis else parts
+        return tuple(_decode(kind, item) for kind, item in zip(kinds, _of(list, data), strict=True))
+    if origin is dict:
+        return {key: _decode(parts[1], item) for key, item in _of(dict, data).items()}
+    if origin is Literal:
+        return parts[parts.index(data)]
     if isinstance(hint, type) and is_dataclass(hint):
-        hints = get_type_hints(hint)
+        hints, data = _hints(hint), _of(dict, data)
         return hint(**{f.name: _decode(hints[f.name], data[f.name]) for f in fields(hint) if f.name in data})
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint(data)
-    return float(data) if hint is float else data
+    if hint in (float, Finite):
+        return float(data) if hint is float and data in ("inf", "-inf", "nan") else _number(data)
+    return _of(hint, data) if hint in (int, str, bool, dict) else data
+
+
+@cache
+def _hints(noun: type) -> Mapping[str, Any]:
+    return get_type_hints(noun)
+
+
+def _of(kind: type, data: Any) -> Any:
+    if type(data) is not kind:
+        raise TypeError(f"{data!r:.80} is no {kind.__name__}")
+    return data
+
+
+def _number(data: Any) -> float:
+    if type(data) not in (int, float) or not math.isfinite(data):
+        raise TypeError(f"{data!r:.80} is no finite number")
+    return float(data)
 
 
 # -- the file ---------------------------------------------------------------------------------------------------------
@@ -258,11 +299,60 @@ def read(path: Path) -> tuple[list[Record], int]:
 
 
 def _parse(line: bytes) -> Record | None:
+    """The record of a line; None where it is none, or where a field that is read holds something else."""
     try:
-        record = json.loads(line)
-    except ValueError:
+        record: Record = _of(dict, json.loads(line))
+        failed = " that failed" if record["kind"] == "reply" and "trouble" in record else ""
+        _check(_FIELDS.get(_of(str, record["kind"]) + failed, {}), record)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
-    return record if isinstance(record, dict) and "kind" in record else None
+    return record
+
+
+def _check(hints: Mapping[str, Any], record: Record) -> None:
+    """What :func:`decode` raises, where a field does not fit; one whose name ends with ``?`` may be absent."""
+    for name, hint in hints.items():
+        key = name.rstrip("?")
+        if isinstance(hint, Mapping):
+            _check(hint, _of(dict, record[key]))
+        elif key == name or key in record:
+            _decode(hint, record[key])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Limits:
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Settings:
+    limits: _Limits | None = None
+    kernels: int | None = None
+
+
+# The fields that are read, by kind; of nouns that layers above define, those that are read without them.
+_KEPT = {"kernel": str, "time": Finite}
+_STEP = _KEPT | {"step": int}
+_TURN = _STEP | {"turn": int, "prompt?": str, "model?": str}
+_FIELDS: Mapping[str, Mapping[str, Any]] = {
+    "run": {"format?": int, "settings?": _Settings, "options?": dict[str, str]},
+    "outcome": {"key": str, "kernel?": str, "source?": str, "time": Finite, "outcome": Outcome},
+    "comparison": {"key": str, "kernel?": str, "comparison": Comparison},
+    "archive": _KEPT | {"words": tuple[str, ...], "edges": tuple[tuple[Finite, ...], ...]},
+    "prompt": _KEPT | {"sha256": str},
+    "reply": _TURN
+    | {"text": str, "origin": str, "cost?": Finite | None, "seconds?": Finite}
+    | dict.fromkeys(("tokens?", "cached_tokens?", "answer_tokens?"), int),
+    "reply that failed": _TURN | {"origin?": str, "trouble": Trouble},
+    "program": _STEP
+    | {
+        "program": {"id": str, "origin": str, "status": str, "island": int}
+        | {"cell?": tuple[int, ...] | None, "speedup?": Finite | None},
+    },
+    "iteration": _STEP,
+    "migration": _STEP,
+    "result": {"result": KernelResult},
+}
 
 
 def _refuse_newer(path: Path, records: list[Record]) -> None:
@@ -331,13 +421,10 @@ class Ledger:
 
     def _remember(self, record: Record) -> None:
         self._name(record)
-        try:
-            if record["kind"] == "outcome":
-                self._outcomes[record["key"]] = decode(Outcome, record["outcome"])
-            elif record["kind"] == "comparison":
-                self._comparisons[record["key"]] = decode(Comparison, record["comparison"])
-        except (ValueError, TypeError, KeyError):
-            return  # written by another version: evaluated again
+        if record["kind"] == "outcome":
+            self._outcomes[record["key"]] = decode(Outcome, record["outcome"])
+        elif record["kind"] == "comparison":
+            self._comparisons[record["key"]] = decode(Comparison, record["comparison"])
 
     def _name(self, record: Record) -> None:
         names = KEYS.get(record["kind"], ())

@@ -84,7 +84,7 @@ def _reproduce(kernels: Sequence[KernelResult], run: Run) -> str:
     first = f"pytest --r3-evolve {where} --r3-device {kernels[0].device} --r3-seed {kernels[0].seed}"
     named = [f"--r3-{name} {settings[name]}" for name in ("search", "iterations", "trials") if settings.get(name)]
     seconds = (settings.get("limits") or {}).get("seconds")
-    share = f"--r3-seconds {seconds / settings['kernels']:g}" if isinstance(seconds, int | float) else ""
+    share = f"--r3-seconds {seconds / (settings.get('kernels') or 1):g}" if isinstance(seconds, int | float) else ""
     others = {name: value for name, value in run.options.items() if name not in _NAMED}
     rest = [
         f"--r3-{name.replace('_', '-')} {shlex.quote(value) if value else ''}".strip() for name, value in others.items()

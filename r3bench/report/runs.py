@@ -93,7 +93,7 @@ def _improvements(records: Iterable[Record]) -> Iterator[list[Any]]:
 def _ns(outcome: Mapping[str, Any]) -> float:
     """The time of an outcome on the launch of the search; infinite where it has none."""
     measured = outcome.get("measurement") if outcome.get("unit") == 0 else None
-    ns = block_statistic(measured["samples_ns"]) if measured and measured["samples_ns"] else 0.0
+    ns = block_statistic([float(ns) for ns in measured["samples_ns"]]) if measured and measured["samples_ns"] else 0.0
     return ns if ns > 0 else float("inf")
 
 
@@ -148,7 +148,7 @@ def _pictures(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
     for record in records:
         if record["kind"] != "outcome" or record.get("source") in seen or len(seen) >= _PICTURES:
             continue
-        for difference in record["outcome"]["verdict"]["differences"]:
+        for difference in record["outcome"]["verdict"].get("differences", ()):
             if difference.get("picture"):
                 seen.add(record.get("source", ""))
                 yield {"source": record.get("source", ""), **difference}

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from r3bench.ledger import KernelResult, Ledger, encode
+from r3bench.evolve.propose import Reply
+from r3bench.ledger import KernelResult, Ledger, decode, encode
+from r3bench.model import Difference, Measurement, Outcome, Status, Target, Verdict
 from r3bench.report import document, gather
 from tests.unit.test_report import IMPROVED
 
 
 def outcome(ns: float | None, unit: int = 0, picture: tuple[str, ...] = ()) -> dict[str, Any]:
     """An outcome as a ledger holds it."""
-    differences = [{"buffer": "state", "count": 1, "elements": 4, "first": [0], "worst": [0], "picture": list(picture)}]
-    verdict = {"status": "match" if ns else "mismatch", "detail": "", "differences": differences if picture else []}
-    return {"unit": unit, "verdict": verdict, "measurement": {"samples_ns": [ns + 5, ns]} if ns else None}
+    status = Status.MATCH if ns else Status.MISMATCH
+    where = Difference(
+        buffer="state", count=1, elements=4, first=(0,), first_expected="1", first_actual="2", worst=(0,),
+        worst_expected="1", worst_actual="2", error=1.0, limit=0.0, picture=picture,
+    )  # fmt: skip
+    wrong = (where,) if picture else ()
+    measured = Measurement(samples_ns=(ns + 5, ns), binary="b") if ns else None
+    target = Target(device="cpu", arch="fake")
+    found = Outcome(
+        capture="demo/k", unit=unit, variant="v", target=target, verdict=Verdict(status=status, differences=wrong),
+        measurement=measured, binary="b" if ns else None,
+    )  # fmt: skip
+    return dict(encode(found))
 
 
 def written(folder: Path, name: str, result: KernelResult, records: list[tuple[str, dict[str, Any]]]) -> Path:
     path = folder / name
     with Ledger.open(path) as ledger:
-        ledger.append("run", format=1, settings={"trials": 3})
+        ledger.append("run", format=1, settings={"trials": 3}, options={"gate": "5"})
         for kind, record in records:
             ledger.append(kind, kernel=result.kernel, **record)
         ledger.append("result", kernel=result.kernel, result=encode(result))
@@ -84,19 +98,23 @@ def test_the_archive_is_the_best_of_every_cell(tmp_path: Path) -> None:
     assert [(cell["id"], cell["island"]) for cell in archive["cells"]] == [("p2", 0), ("p4", 1)]
     assert archive["axes"] == ["instructions of the IR"]
     assert archive["fates"] == {"matched": 4}
-    placeless = ("program", {"step": 1, "program": {"id": "p1", "cell": None, "speedup": None, "status": "failed"}})
+    placeless = (
+        "program",
+        {"step": 1, "program": {**program("p1", [0], 1.0)[1]["program"], "cell": None, "speedup": None}},
+    )
     _, bare = gather([written(tmp_path, "b.jsonl", IMPROVED, [axes, placeless])])
     assert "archive" not in bare.of("demo/k")
 
 
 def test_proposals_are_added_up_by_model(tmp_path: Path) -> None:
     answer = {"model": "m", "tokens": 100, "cached_tokens": 60, "answer_tokens": 10, "cost": 0.5, "seconds": 2.0}
+    asked = {"step": 1, "turn": 0, "text": "", "origin": "model"}
     trouble = {"model": "m", "trouble": {"reason": "rate limit", "text": "", "fatal": False}}
     replies = [
-        ("reply", answer),
-        ("reply", {**answer, "cost": None}),
-        ("reply", trouble),
-        ("reply", {"origin": "rules:hoist"}),
+        ("reply", asked | answer),
+        ("reply", asked | answer | {"cost": None}),
+        ("reply", asked | trouble),
+        ("reply", asked | {"origin": "rules:hoist"}),
     ]
     _, run = gather([written(tmp_path, "k.jsonl", IMPROVED, replies)])
     model, rules = run.of("demo/k")["replies"]
@@ -122,3 +140,44 @@ def test_everything_stands_in_the_document(tmp_path: Path) -> None:
     (entry,) = document("demo", found["demo"], run)["kernels"]
     assert entry["convergence"]["full"][-1][2] == 60.0
     assert "archive" not in entry
+
+
+STRANGE: tuple[Any, ...] = (None, True, 10**400, 1e999, "nan", [[1]], {"x": 1})
+
+
+def damaged(value: Any) -> Iterator[Any]:
+    """A value with one part of it, itself included, replaced by something strange, or left out."""
+    yield from (strange for strange in STRANGE if type(strange) is not type(value))
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield {other: held for other, held in value.items() if other != key}
+            yield from ({**value, key: found} for found in damaged(part))
+    elif isinstance(value, list) and value:
+        yield from ([found, *value[1:]] for found in damaged(value[0]))
+
+
+def test_a_damaged_line_is_left_out_or_read_through(tmp_path: Path) -> None:
+    asked = {"step": 1, "turn": 0, "text": "", "origin": "model", "tokens": 1, "cost": 0.5, "seconds": 1.0}
+    axes = ("archive", {"axes": ["instructions"], "words": ["instructions of the IR"], "edges": [[16.0, 32.0]]})
+    refused = {"step": 2, "turn": 0, "trouble": {"reason": "rate limit", "text": "", "fatal": False}}
+    wrong = ("outcome", {"key": "w", "outcome": outcome(None, picture=("9.", "..")), "source": "p7"})
+    records = [axes, program("p1", [0], 1.1), ("reply", asked), ("reply", refused), wrong, *evaluations(2.0)]
+    whole = written(tmp_path, "k.jsonl", IMPROVED, records).read_text().splitlines()
+    path, count = tmp_path / "d.jsonl", 0
+    for number, line in enumerate(whole):
+        for found in damaged(json.loads(line)):
+            path.write_text("\n".join([*whole[:number], json.dumps(found), *whole[number + 1 :]]) + "\n")
+            with Ledger.open(path) as ledger:
+                for reply in ledger.records("reply"):
+                    assert "trouble" in reply or decode(Reply, reply)
+            kernels, run = gather([path])
+            assert all(document(name, held, run) for name, held in kernels.items())
+            count += run.damaged
+    assert count > 500
+
+
+def test_a_line_nested_too_deeply_is_damaged(tmp_path: Path) -> None:
+    path = written(tmp_path, "k.jsonl", IMPROVED, [])
+    path.write_text("[" * 100_000 + "\n" + path.read_text())
+    found, run = gather([path])
+    assert (len(found["demo"]), run.damaged) == (1, 1)
