@@ -118,7 +118,10 @@ def _regions(where: str, buffer: Buffer, given: Any) -> Runs:
     shape = compared_shape(buffer)
     chosen = np.zeros(shape, np.bool_)
     for region in given:
-        chosen[tuple(_slices(where, region, len(buffer.shape) or 1))] = True
+        part = tuple(_slices(where, region, len(buffer.shape) or 1))
+        if not chosen[part].size:
+            raise CaptureError(f'{where}: region "{region}" holds no element of a buffer of shape {shape}.')
+        chosen[part] = True
     if chosen.all():
         raise CaptureError(f"{where}: ignore covers the whole buffer, so that nothing of it would be compared.")
     return Runs.of(chosen)

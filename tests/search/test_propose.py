@@ -297,6 +297,17 @@ def test_a_record_that_is_missing_or_holds_no_answer(tmp_path: Path) -> None:
     assert "holds no answers" in str(trouble(f"recorded:{tmp_path / 'l.jsonl'}"))
 
 
+@pytest.mark.parametrize("odd", ["NaN", "Infinity", "-5", "1e999", "1" + "0" * 400, '"7"', "[]", "{}", "true", "null"])
+def test_what_a_server_counts_oddly_is_not_known(server: ModelServer, odd: str) -> None:
+    choice = '"choices": [{"message": {"content": "yes"}}]'
+    details = f'{{"cached_tokens": {odd}}}'
+    counts = f'"prompt_tokens": {odd}, "completion_tokens": {odd}, "cost": {odd}, "prompt_tokens_details": {details}'
+    for usage in (f"{{{counts}}}", f'{{"prompt_tokens_details": {odd}}}', odd):
+        server.answer = lambda request, usage=usage: Response(f'{{{choice}, "usage": {usage}}}'.encode())  # type: ignore[misc]
+        reply = ask(f"openai:{server.url}#m")
+        assert (reply.tokens, reply.cached_tokens, reply.answer_tokens, reply.cost) == (0, 0, 0, None)
+
+
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
@@ -326,6 +337,15 @@ def test_a_search_stops_and_finds_its_answer_later(tmp_path: Path) -> None:
     assert "write it and resume the search" in str(error)
     answer_files(tmp_path, b"late \xff", after_s=0.0).join()
     assert ask(f"files:{tmp_path}", patience_s=0.0).text == "late \N{REPLACEMENT CHARACTER}"
+
+
+def test_an_answer_that_is_a_folder(tmp_path: Path) -> None:
+    trouble(f"files:{tmp_path}", patience_s=0.0)
+    (question,) = tmp_path.glob("*.prompt.md")
+    question.with_name(question.name.replace(".prompt.", ".answer.")).mkdir()
+    error = trouble(f"files:{tmp_path}")
+    assert (error.reason, error.fatal) == ("bad answer", False)
+    assert "cannot be read (Is a directory); write a file" in str(error)
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

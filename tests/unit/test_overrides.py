@@ -110,6 +110,7 @@ def test_a_region_of_complex_numbers_takes_in_both_parts(tmp_path: Path) -> None
         ('[x]\nignore = ["0:2"]', "not one first:end for each of 2 dimensions"),
         ('[x]\nignore = ["a:b, :"]', "not one first:end"),
         ('[x]\nignore = "0:2, :"', "must be a list"),
+        ('[x]\nignore = ["0:1, :", "900:902, :"]', r'region "900:902, :" holds no element of a buffer of shape'),
     ],
 )
 def test_a_wrong_file_is_one_clear_sentence(tmp_path: Path, text: str | bytes, says: str) -> None:

@@ -49,7 +49,10 @@ class FileProposer:
         with self._lock:
             self._heard = max(monotonic(), self._heard)
             self._stems.pop(prompt.sha256, None)
-        text = hidden(answer.read_bytes().decode(errors="replace"))
+        try:
+            text = hidden(answer.read_bytes().decode(errors="replace"))
+        except OSError as error:
+            raise ModelError("bad answer", f"{answer} cannot be read ({error.strerror}); write a file") from error
         return Reply(text=text, origin="files", tokens=prompt.tokens, seconds=round(monotonic() - began, 3))
 
     def close(self) -> None:

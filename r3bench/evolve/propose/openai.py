@@ -24,6 +24,7 @@ KEY = "OPENAI_API_KEY"
 _CONNECT_S = 10.0
 _MOST_BYTES = 4_000_000  # of a response: far more than any answer that would be read
 _DETAIL = 200
+_MOST_TOKENS, _MOST_DOLLARS = 10**9, 1e6  # of one answer: more is a mistake of the server's
 
 
 class OpenAIProposer:
@@ -174,9 +175,8 @@ def reply_of(found: Mapping[str, Any], origin: str, seconds: float) -> Reply:
         text = found["choices"][0]["message"].get("content") or ""
     except (KeyError, IndexError, TypeError, AttributeError):
         raise Failed("bad answer", f"{origin} sent no choice with a message") from None
-    usage = found.get("usage") or {}
-    details = usage.get("prompt_tokens_details") or {}
-    cost = usage.get("cost")
+    usage = _object(found.get("usage"))
+    details = _object(usage.get("prompt_tokens_details"))
     return Reply(
         text=hidden(str(text)),
         origin=origin,
@@ -184,10 +184,22 @@ def reply_of(found: Mapping[str, Any], origin: str, seconds: float) -> Reply:
         tokens=_count(usage.get("prompt_tokens")),
         cached_tokens=_count(details.get("cached_tokens")),
         answer_tokens=_count(usage.get("completion_tokens")),
-        cost=float(cost) if isinstance(cost, (int, float)) else None,
+        cost=_dollars(usage.get("cost")),
         seconds=round(seconds, 3),
     )
 
 
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
 def _count(value: object) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    """Tokens, 0 where the server does not say how many in a number that could be."""
+    return value if type(value) is int and 0 < value < _MOST_TOKENS else 0
+
+
+def _dollars(value: object) -> float | None:
+    """What was paid, None where the server does not say it in a number that could be."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MOST_DOLLARS:
+        return None
+    return float(value)
