@@ -27,11 +27,14 @@ if TYPE_CHECKING:
 BASE: pytest.StashKey[Tree] = pytest.StashKey()
 
 _NOT_ASKED = "not failed: these are times of a CPU that was not asked for; --r3-device cpu makes them count"
-_GATE = re.compile(r"(\S+)\s*=\s*([\d.]+)\s*%(?:\s+([\d.]+)\s*ns)?")
+_NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
+_GATE = re.compile(rf"(\S+)\s*=\s*{_NUMBER}\s*%(?:\s+{_NUMBER}\s*ns)?")
 
 
 def check_guard(config: pytest.Config) -> None:
     """Open the base; UsageError where it cannot be read, or where a gate or an answer does not exist."""
+    if config.getoption("r3_guard") == "":
+        raise pytest.UsageError("--r3-guard takes a commit or a folder, not ''")
     if not option(config, "guard"):
         return
     from r3bench.commits import open_tree

@@ -126,8 +126,9 @@ def gate(config: pytest.Config) -> float | None:
 
 def check_options(config: pytest.Config) -> None:
     """UsageError for a value that no run could use; whether a device is there is asked when it is needed."""
+    may_be_empty = {name for name, default, *_ in OPTIONS if not default}
     for name in NUMBERS:
-        if option(config, name) != "":
+        if option(config, name) != "" or name not in may_be_empty:
             number(config, name)
     for name, values in CHOICES.items():
         if option(config, name) not in values:

@@ -125,11 +125,12 @@ def test_what_no_guard_could_use_is_a_usage_error(repository: pytest.Pytester, o
     result.stderr.fnmatch_lines([sentence])
 
 
-def test_a_gate_that_is_none_is_a_usage_error(repository: pytest.Pytester) -> None:
-    repository.makeini("[pytest]\nr3_gates = app/scale 5\n")
+@pytest.mark.parametrize("line", ["app/scale 5", "app/scale = 1.2.3%", "app/scale = .%", "app/scale = 5% 1..ns"])
+def test_a_gate_that_is_none_is_a_usage_error(repository: pytest.Pytester, line: str) -> None:
+    repository.makeini(f"[pytest]\nr3_gates = {line}\n")
     result = guard(repository)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*r3_gates: 'app/scale 5' is no line such as*"])
+    result.stderr.fnmatch_lines([f"*r3_gates: '{line}' is no line such as*"])
 
 
 def test_a_kernel_may_have_a_gate_of_its_own(repository: pytest.Pytester) -> None:

@@ -117,6 +117,9 @@ def test_collecting_needs_no_device(project: pytest.Pytester) -> None:
         ("--r3-axes=colour", "some of instructions, distance, registers, shared, spills"),
         ("--r3-race=maybe", "on, off"),
         ("--r3-evaluations=-1", "a whole number from 0"),
+        ("--r3-iterations=", "a whole number from 0"),
+        ("--r3-seed=", "a whole number from 0"),
+        ("--r3-guard=", "a commit or a folder"),
     ],
 )
 def test_a_value_that_no_run_could_use_is_a_usage_error(project: pytest.Pytester, option: str, takes: str) -> None:
