@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from r3bench.devices import Device
 from r3bench.model import content_id
 from r3bench.report.files import write_text
-from r3bench.report.words import duration
+from r3bench.report.words import duration, one_line
 
 FORMAT = 1
 _SHUFFLES = 999
@@ -100,7 +100,7 @@ def read(folder: Path) -> tuple[list[Run], list[Path]]:
     for path in sorted(folder.glob("*.json")):
         try:
             runs.append(_run(json.loads(path.read_bytes())))
-        except (ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             damaged.append(path)
     return sorted(runs, key=lambda run: run.created), damaged
 
@@ -108,14 +108,14 @@ def read(folder: Path) -> tuple[list[Run], list[Path]]:
 def _run(data: Any) -> Run:
     if data["format"] > FORMAT:
         raise ValueError("of a newer r3bench")
-    times = {str(kernel): float(ns) for kernel, ns in data["times_ns"].items()}
+    times = {one_line(kernel): float(ns) for kernel, ns in data["times_ns"].items()}
     if not all(math.isfinite(ns) and ns > 0 for ns in times.values()):
         raise ValueError("a time is not positive")
     commit = data["commit"]
     return Run(
-        created=str(data["created"]),
-        machine=str(data["machine"]),
-        commit=None if commit is None else str(commit),
+        created=one_line(str(data["created"])),
+        machine=one_line(str(data["machine"])),
+        commit=None if commit is None else one_line(str(commit)),
         times_ns=times,
     )
 

@@ -50,6 +50,7 @@ def history(arguments: argparse.Namespace) -> int:
                 print(f"{one.kernel}: {past.change_line(one, change)}")
         print()
     if arguments.svg:
+        arguments.svg.parent.mkdir(parents=True, exist_ok=True)
         write_text(arguments.svg, past.svg(found))
     return 0
 

@@ -42,6 +42,27 @@ def test_a_file_that_is_no_run_is_left_out(tmp_path: Path, text: str) -> None:
     assert (len(runs), damaged) == (1, [tmp_path / "bad.json"])
 
 
+def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path, "gpu", "abc", {"a/k[0]": 5.0})
+    whole = json.loads(path.read_text())
+    strange = (None, True, 10**400, "x", [1], {"x": 1}, {"x": [1]})
+    for number, (key, value) in enumerate((key, value) for key in whole for value in strange):
+        (tmp_path / f"{number}.json").write_text(json.dumps({**whole, key: value}))
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "gone.json").symlink_to(tmp_path / "nowhere")
+    runs, damaged = read(tmp_path)
+    assert {"deep.json", "folder.json", "gone.json"} <= {path.name for path in damaged}
+    assert len(runs) + len(damaged) == 1 + number + 1 + 3
+
+
+def test_names_of_runs_do_not_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, "gpu\x1b[31m", "\x1b]0;x\x07", {"a/k\x1b[2J": 5.0})
+    drawing = tmp_path / "new" / "times.svg"
+    assert main(["history", str(tmp_path), "--svg", str(drawing)]) == 0
+    assert "\x1b" not in capsys.readouterr().out + drawing.read_text()
+
+
 def test_times_of_two_machines_are_two_series(tmp_path: Path) -> None:
     write(tmp_path, "one", None, {"a/k[0]": 5.0, "a/l[0]": 6.0})
     write(tmp_path, "two", None, {"a/k[0]": 50.0})
