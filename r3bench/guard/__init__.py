@@ -100,11 +100,12 @@ def _ruled(capture: Capture, base: Side, head: Side, gate: Gate, terms: Terms) -
         return gone, f"{head.name} does not define it{also}: delete its capture, or restore the kernel", None
     outcomes = _replayed(capture, head.variant, terms.server)
     failed = _first_failed(outcomes)
-    if _other_parameters(base, head):
+    if _other_call(base, head):
         return Ruling.CHANGED, _changed_parameters(base, head, failed), None
     if failed is not None:
-        ruling = Ruling.INVALID if failed.verdict.status in _NO_ANSWER else Ruling.WRONG
-        return ruling, in_words(failed), None
+        respelled = base.parameters and head.parameters and base.parameters != head.parameters
+        also = f"; {_parameters(base, head)}" if respelled else ""
+        return _failing(capture, base, failed, terms), in_words(failed) + also, None
     other = _other_results(capture, head.variant, terms)
     if other:
         return Ruling.RERECORDED, other, None
@@ -113,6 +114,14 @@ def _ruled(capture: Capture, base: Side, head: Side, gate: Gate, terms: Terms) -
     if base.variant == head.variant:
         return Ruling.IDENTICAL, "the same source", None
     return _contested(capture, base, head, gate, terms)
+
+
+def _failing(capture: Capture, base: Side, failed: Outcome, terms: Terms) -> Ruling:
+    """Head does not match: its own fault, unless this device cannot run the base either."""
+    if failed.verdict.status not in _NO_ANSWER:
+        return Ruling.WRONG
+    ran_before = base.variant is not None and _first_failed(_replayed(capture, base.variant, terms.server)) is None
+    return Ruling.WRONG if ran_before else Ruling.INVALID
 
 
 def _contested(capture: Capture, base: Side, head: Side, gate: Gate, terms: Terms) -> Ruled:
@@ -173,16 +182,26 @@ def _type(parameter: syntax.ParameterText) -> str:
     return f"{parameter.type}{'*' * parameter.pointer}{'&' * parameter.reference}"
 
 
-def _other_parameters(base: Side, head: Side) -> bool:
-    return None not in (base.parameters, head.parameters) and base.parameters != head.parameters
+def _other_call(base: Side, head: Side) -> bool:
+    """Whether the recorded arguments cannot be meant for both: another number of them, or other ones are pointers.
+
+    How a type is spelled says little (``double*`` may have become ``real_t*``): what runs is judged by its results.
+    """
+    if base.parameters is None or head.parameters is None:
+        return False
+    before, after = ([re.sub(r"[^*&]", "", kind) for kind in side] for side in (base.parameters, head.parameters))
+    return before != after
+
+
+def _parameters(base: Side, head: Side) -> str:
+    before, after = (", ".join(side.parameters or ()) for side in (base, head))
+    return f"its parameters were ({before}) and are ({after})"
 
 
 def _changed_parameters(base: Side, head: Side, failed: Outcome | None) -> str:
-    before, after = (", ".join(side.parameters or ()) for side in (base, head))
-    what = f"its parameters were ({before}) and are ({after})"
     if failed is None:
-        return f"{what}; head gives the recorded result, the base cannot run on this capture"
-    return f"{what}: record it again"
+        return f"{_parameters(base, head)}; head gives the recorded result, the base cannot run on this capture"
+    return f"{_parameters(base, head)}: record it again"
 
 
 def _replayed(capture: Capture, variant: Variant, server: ReplayServer) -> list[Outcome]:

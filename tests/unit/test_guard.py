@@ -61,7 +61,8 @@ def trees(tmp_path: Path, server: ReplayServer) -> Trees:
         ("add", "wrong#add", Ruling.WRONG, "unit 0: mismatch"),
         ("add", "crash#add", Ruling.WRONG, "unit 0: fault"),
         ("add", "syntax error#add", Ruling.WRONG, "unit 0: build-failed"),
-        ("add", "texture#add", Ruling.INVALID, "unit 0: unsupported"),
+        ("add", "texture#add", Ruling.WRONG, "unit 0: unsupported"),
+        ("texture#add", "texture#add ", Ruling.INVALID, "unit 0: unsupported"),
         ("wrong#add", "add", Ruling.CHANGED, "main does not give the recorded result, head does: unit 0: mismatch"),
         (None, "add", Ruling.NEW, "all 2 units match"),
         ("nothing", "add", Ruling.NEW, "main does not define it"),
@@ -91,6 +92,16 @@ def test_other_parameters_ask_for_a_new_recording(trees: Trees) -> None:
     assert found.detail == "its parameters were (double*, double*) and are (double*, double*, int): record it again"
     recorded = SIGNATURE.format(name="add", parameters="double* x, int n")
     assert "the base cannot run on this capture" in trees.judge(before, recorded).detail
+
+
+def test_another_spelling_of_a_type_is_judged_by_its_results(trees: Trees) -> None:
+    before = SIGNATURE.format(name="add", parameters="double* x, int n")
+    for spelled in ("real_t* x, int n", "double* x, unsigned n"):
+        found = trees.judge(before, SIGNATURE.format(name="wrong", parameters=spelled))
+        assert found.ruling is Ruling.WRONG
+        assert "unit 0: mismatch" in found.detail
+        assert "its parameters were (double*, int) and are (" in found.detail
+        assert trees.judge(before, SIGNATURE.format(name="slow", parameters=spelled)).ruling is Ruling.SLOWER
 
 
 def test_restrict_and_const_and_names_are_no_other_parameters(trees: Trees) -> None:
