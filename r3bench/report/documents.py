@@ -11,8 +11,12 @@ import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
 
 from r3bench.errors import LedgerError
 from r3bench.ledger import Arm, KernelResult, decode, encode
@@ -25,7 +29,6 @@ FORMAT = 2
 Document = Mapping[str, Any]
 Entry = Mapping[str, Any]
 
-_GUARDED = ("kernel", "unit", "verdict", "detail", "notes", "fails", "comparison")  # of a guard's kernel
 _NAMED = ("device", "seed", "search", "iterations", "trials", "seconds")  # of the options: told by settings
 _TEXTS = ("before", "after", "configuration", "arms")  # of a result: said in another way, or too large
 
@@ -122,7 +125,7 @@ def load(path: Path) -> Document:
     """A document from its file. LedgerError where it cannot be read, is none, or is newer than this r3bench."""
     try:
         found = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise LedgerError(f"the report {path} cannot be read ({error}); name a report.json or a ledger") from error
     known = isinstance(found, dict) and found.get("kind") in ("search", "guard")
     if not known or not isinstance(found.get("format"), int):
@@ -130,18 +133,28 @@ def load(path: Path) -> Document:
     if found["format"] > FORMAT:
         newer = f"has format {found['format']}, this r3bench reads up to {FORMAT}"
         raise LedgerError(f"the report {path} {newer}; update r3bench")
+    wrong = best_match(Draft202012Validator(_schema()).iter_errors(found))
+    if wrong is not None:
+        field = f"{wrong.json_path.removeprefix('$.')}: {wrong.message:.200}"
+        raise LedgerError(f"the report {path} is damaged ({field}); draw it anew from its ledgers")
     try:
         _read_through(found)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise LedgerError(f"the report {path} is damaged ({error!r}); draw it anew from its ledgers") from error
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise LedgerError(f"the report {path} is damaged ({error!r:.200}); draw it anew from its ledgers") from error
     return dict(found)
 
 
+@cache
+def _schema() -> dict[str, Any]:
+    return dict(json.loads(Path(__file__).with_name("schema.json").read_bytes()))
+
+
 def _read_through(document: Document) -> None:
-    """KeyError, TypeError, ValueError or AttributeError where something that renderings need is not there."""
+    """KeyError, TypeError, ValueError or OverflowError where something that renderings need is not there."""
     if document["kind"] == "search":
         for entry in document["kernels"]:
             result_of(entry)
     else:
         for finding in document["guard"]["kernels"]:
-            _ = [finding[key] for key in _GUARDED]
+            if finding["comparison"]:
+                decode(Comparison, finding["comparison"])

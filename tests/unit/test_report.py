@@ -465,6 +465,22 @@ def test_documents_follow_the_schema(tmp_path: Path) -> None:
         jsonschema.validate({key: value for key, value in GUARD.items() if key != "guard"}, SCHEMA)
 
 
+def test_a_report_of_which_a_field_is_wrong_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    for whole in (report.document("demo", [IMPROVED]), GUARD):
+        plain = json.loads(json.dumps(whole))
+        for key in plain:
+            for value in (None, 5, [1], {"x": [1]}):
+                if type(value) is not type(plain[key]):
+                    path.write_text(json.dumps({**plain, key: value}))
+                    with pytest.raises(LedgerError, match=r"damaged|no report|newer"):
+                        report.load(path)
+    kernels = [{**dict(json.loads(json.dumps(report.document("demo", [IMPROVED])))["kernels"][0]), "baseline_ns": -1}]
+    path.write_text(json.dumps({**report.document("demo", [IMPROVED]), "kernels": kernels}))
+    with pytest.raises(LedgerError, match=r"kernels\[0\].baseline_ns: -1 is less than the minimum of 0"):
+        report.load(path)
+
+
 def test_a_guard_is_shown_worst_first_with_its_evidence() -> None:
     lines = report.table(GUARD, 100).splitlines()
     assert " ".join(lines[2].split()) == "demo/k slower 1.25x slower (1.24 to 1.26) 1 us 1.25 us"
