@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from math import isfinite
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -124,7 +125,7 @@ def result_of(entry: Entry) -> KernelResult:
 def load(path: Path) -> Document:
     """A document from its file. LedgerError where it cannot be read, is none, or is newer than this r3bench."""
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(path.read_bytes(), parse_float=_finite, parse_constant=_finite)
     except (OSError, ValueError, RecursionError) as error:
         raise LedgerError(f"the report {path} cannot be read ({error}); name a report.json or a ledger") from error
     known = isinstance(found, dict) and found.get("kind") in ("search", "guard")
@@ -142,6 +143,13 @@ def load(path: Path) -> Document:
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise LedgerError(f"the report {path} is damaged ({error!r:.200}); draw it anew from its ledgers") from error
     return dict(found)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not isfinite(value):
+        raise ValueError(f"{text} is no finite number")
+    return value
 
 
 @cache

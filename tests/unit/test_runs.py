@@ -8,11 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from r3bench.errors import LedgerError
 from r3bench.evolve.propose import Reply
 from r3bench.ledger import KernelResult, Ledger, decode, encode
 from r3bench.model import Difference, Measurement, Outcome, Status, Target, Verdict
-from r3bench.report import document, gather
-from tests.unit.test_report import IMPROVED
+from r3bench.report import document, gather, load, table
+from r3bench.report.files import RENDERINGS
+from tests.unit.test_report import GUARD, IMPROVED
 
 
 def outcome(ns: float | None, unit: int = 0, picture: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -181,3 +183,19 @@ def test_a_line_nested_too_deeply_is_damaged(tmp_path: Path) -> None:
     path.write_text("[" * 100_000 + "\n" + path.read_text())
     found, run = gather([path])
     assert (len(found["demo"]), run.damaged) == (1, 1)
+
+
+def test_what_is_read_of_a_damaged_report_is_drawn(tmp_path: Path) -> None:
+    axes = ("archive", {"axes": ["instructions"], "words": ["instructions of the IR"], "edges": [[16.0, 32.0]]})
+    found, run = gather([written(tmp_path, "k.jsonl", IMPROVED, [axes, program("p1", [0], 1.1), *evaluations(2.0)])])
+    path, refused = tmp_path / "report.json", 0
+    for whole in (document("demo", found["demo"], run), GUARD):
+        for other in damaged(json.loads(json.dumps(whole))):
+            path.write_text(json.dumps(other))
+            try:
+                read = load(path)
+            except LedgerError:
+                refused += 1
+                continue
+            assert all(render(read) for render in (*RENDERINGS.values(), table))
+    assert refused > 500
