@@ -38,6 +38,7 @@ LAYERS = (
 HOMES = {
     "zarr": {"store"},
     "xarray": {"store"},
+    "jsonschema": {"report.documents"},
     "numcodecs": {"store", "record.fatbin"},
     "llvmlite": {"toolchain", "devices.cpu", "devices.cpu_worker"},
     "cuda": {"devices.cuda", "toolchain.jitlink", "record.images"},
