@@ -110,7 +110,14 @@ def running(project: pytest.Pytester) -> Iterator[subprocess.Popen[str]]:
         "--r3-race=off",
         "--r3-seconds=300",
     ]
-    process = subprocess.Popen(command, cwd=project.path, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        cwd=project.path,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+    )
     try:
         deadline = time.monotonic() + 60
         while sum(record["kind"] == "outcome" for record in records(project)) < 5:
