@@ -18,6 +18,7 @@ PACKAGES = (
     ("ziglang", "", "clang: kernel source to LLVM IR"),
     ("optuna", "", "Bayesian optimization (TPE)"),
     ("tree-sitter-cuda", "", "source rewrites by rule"),
+    ("jsonschema", "", "reports: what does not fit is told"),
     ("httpx", "openai", "language models by OpenAI's protocol"),
     ("litellm", "llm", "language models of any provider"),
     ("pytest-xdist", "test", "pytest -n"),
