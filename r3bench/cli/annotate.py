@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from r3bench.errors import TreeError
+
+if TYPE_CHECKING:
+    from r3bench.report import Document
 
 _MOST = 10
 
@@ -36,15 +38,13 @@ def annotate(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def read(path: Path) -> dict[str, Any]:
-    """A guard's document; TreeError where a file is none."""
-    try:
-        document: dict[str, Any] = json.loads(path.read_bytes())
-        kind = document["kind"], document["guard"]["verdict"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise TreeError(f"{path} is no report of a guard ({type(error).__name__}): run r3bench guard") from error
-    if kind[0] != "guard":
-        raise TreeError(f"{path} is the report of a {kind[0]}, not of a guard: name that of r3bench guard")
+def read(path: Path) -> Document:
+    """A guard's document; LedgerError where a file is no report, TreeError where it is that of a search."""
+    from r3bench.report import load
+
+    document = load(path)
+    if document["kind"] != "guard":
+        raise TreeError(f"{path} is the report of a {document['kind']}, not of a guard: name that of r3bench guard")
     return document
 
 
