@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,25 +9,13 @@ import pytest
 
 from r3bench import report
 from r3bench.evolve import Limits, Settings, evolve
-from r3bench.evolve.propose import open_proposers, patience
+from r3bench.evolve.propose import open_proposers
 from r3bench.ledger import KernelResult, Ledger
 from tests.search.fake_server import TEXT, Behaviour, FakeServer, capture, tree
 from tests.search.model_server import ModelServer, Request, Response, failed, said, serving
 
 KEY = "sk-very-secret-0123456789"
 SETTINGS = Settings(trials=1, iterations=8, race=False, islands=1, stale=1, proposing=1)
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.01)
-
-
-@pytest.fixture
-def server() -> Iterator[ModelServer]:
-    with serving() as found:
-        yield found
 
 
 def search(folder: Path, who: str, settings: Settings = SETTINGS, *, patience_s: float = 5.0) -> KernelResult:

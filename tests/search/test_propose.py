@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -23,7 +22,7 @@ from r3bench.evolve.brief import brief
 from r3bench.evolve.edits import revised
 from r3bench.evolve.program import Program
 from r3bench.evolve.prompt import Prompt, Prompter
-from r3bench.evolve.propose import Proposer, Reply, check_proposers, open_proposers, patience
+from r3bench.evolve.propose import Proposer, Reply, check_proposers, open_proposers
 from r3bench.evolve.propose.keys import hidden
 from r3bench.ledger import Ledger, encode
 from tests.search.fake_server import FAKE, TEXT, capture
@@ -32,18 +31,6 @@ from tests.search.model_server import ModelServer, Response, failed, said, servi
 KEY = "sk-very-secret-0123456789"
 BRIEF = brief(capture(), {"kernels.cu": TEXT}, FAKE)
 FIRST = Program(id="p0", files=(("kernels.cu", TEXT),), speedup=1.0)
-
-
-@pytest.fixture(autouse=True)
-def _no_key_and_short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.01)
-
-
-@pytest.fixture
-def server() -> Iterator[ModelServer]:
-    with serving() as found:
-        yield found
 
 
 def prompts(count: int = 1) -> list[Prompt]:

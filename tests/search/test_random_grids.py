@@ -5,13 +5,11 @@ What a rule makes runs under the recorded launch and under the one it asks for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from r3bench.devices import Device, open_device
+from r3bench.devices import Device
 from r3bench.evolve.rules import PER_THREAD, RULES, proposals
 from r3bench.evolve.subject import Subject
 from r3bench.model import LaunchConfig, LaunchRule
@@ -22,20 +20,6 @@ from tests.search.random_grids import BLOCK, GRID, HALO, HEIGHT, OWN, WIDTH, Ker
 CHANGING = ("select", "interchange", "index32", "expose", "reuse", "tile", "stride", "coarsen2", "rows2")
 SEEDS = range(40)
 RECORDED = LaunchConfig(grid=GRID, block=BLOCK)
-
-
-@pytest.fixture(scope="module")
-def compiler() -> Iterator[Compiler]:
-    compiler = Compiler(workers=2)
-    yield compiler
-    compiler.close()
-
-
-@pytest.fixture(scope="module")
-def device() -> Iterator[Device]:
-    device = open_device("cpu", threads=2)
-    yield device
-    device.close()
 
 
 def subject(seed: int) -> Subject:

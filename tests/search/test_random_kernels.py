@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from r3bench.devices import Device, open_device
+from r3bench.devices import Device
 from r3bench.evolve.rules import RULES, Subject, proposals
 from r3bench.toolchain import Compiler
 from tests.device.run_kernel import Runner
 from tests.search.random_kernels import LENGTH, THREADS, Kernel
 
 EXACT = ("restrict", "accumulate", "cache", "hoist")
-
-
-@pytest.fixture(scope="module")
-def compiler() -> Iterator[Compiler]:
-    compiler = Compiler(workers=2)
-    yield compiler
-    compiler.close()
-
-
-@pytest.fixture(scope="module")
-def device() -> Iterator[Device]:
-    device = open_device("cpu", threads=2)
-    yield device
-    device.close()
 
 
 def run(compiler: Compiler, device: Device, text: str) -> list[NDArray[np.float64]]:
