@@ -27,22 +27,18 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
 import os
 import time
-import types
-import typing
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass
-from enum import Enum
-from functools import cache
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NewType, Self, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, BinaryIO, Literal, Self, TypeVar
 
 from r3bench.errors import LedgerError
-from r3bench.model import Outcome, Verdict, plain
+from r3bench.model import Outcome, Verdict
+from r3bench.nouns import Finite, decode, encode, exactly, typed
 from r3bench.stats import Comparison, Decision
 
 FORMAT = 1
@@ -59,8 +55,6 @@ _SYNC_SECONDS = 1.0
 
 T = TypeVar("T")
 Record = Mapping[str, Any]
-Finite = NewType("Finite", float)
-"""A number that is read as it stands: no string for an infinity."""
 
 # -- what a search found --------------------------------------------------------------------------------------------
 
@@ -218,67 +212,6 @@ class KernelResult:
         return next((arm.comparison for arm in self.arms if arm.name == name), None)
 
 
-# -- nouns to JSON and back -------------------------------------------------------------------------------------------
-
-
-def encode(noun: Any) -> Any:
-    """The JSON form of a noun; infinities become strings, which :func:`decode` reads back."""
-    return _finite(plain(noun))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return repr(value)
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list) else value
-
-
-def decode(kind: type[T], data: Any) -> T:
-    """The noun of a type from its JSON form. ValueError, TypeError or KeyError where it does not fit."""
-    found = _decode(kind, data)
-    assert isinstance(found, kind)
-    return found
-
-
-def _decode(hint: Any, data: Any) -> Any:
-    origin, parts = get_origin(hint), get_args(hint)
-    if origin in (types.UnionType, typing.Union):
-        return None if data is None else _decode(next(p for p in parts if p is not type(None)), data)
-    if origin is tuple:
-        kinds = [parts[0]] * len(_of(list, data)) if parts[-1] is Ellipsis else parts
-        return tuple(_decode(kind, item) for kind, item in zip(kinds, _of(list, data), strict=True))
-    if origin is dict:
-        return {key: _decode(parts[1], item) for key, item in _of(dict, data).items()}
-    if origin is Literal:
-        return parts[parts.index(data)]
-    if isinstance(hint, type) and is_dataclass(hint):
-        hints, data = _hints(hint), _of(dict, data)
-        return hint(**{f.name: _decode(hints[f.name], data[f.name]) for f in fields(hint) if f.name in data})
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return hint(data)
-    if hint in (float, Finite):
-        return float(data) if hint is float and data in ("inf", "-inf", "nan") else _number(data)
-    return _of(hint, data) if hint in (int, str, bool, dict) else data
-
-
-@cache
-def _hints(noun: type) -> Mapping[str, Any]:
-    return get_type_hints(noun)
-
-
-def _of(kind: type, data: Any) -> Any:
-    if type(data) is not kind:
-        raise TypeError(f"{data!r:.80} is no {kind.__name__}")
-    return data
-
-
-def _number(data: Any) -> float:
-    if type(data) not in (int, float) or not math.isfinite(data):
-        raise TypeError(f"{data!r:.80} is no finite number")
-    return float(data)
-
-
 # -- the file ---------------------------------------------------------------------------------------------------------
 
 
@@ -301,9 +234,9 @@ def read(path: Path) -> tuple[list[Record], int]:
 def _parse(line: bytes) -> Record | None:
     """The record of a line; None where it is none, or where a field that is read holds something else."""
     try:
-        record: Record = _of(dict, json.loads(line))
+        record: Record = exactly(dict, json.loads(line))
         failed = " that failed" if record["kind"] == "reply" and "trouble" in record else ""
-        _check(_FIELDS.get(_of(str, record["kind"]) + failed, {}), record)
+        _check(_FIELDS.get(exactly(str, record["kind"]) + failed, {}), record)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
     return record
@@ -314,9 +247,9 @@ def _check(hints: Mapping[str, Any], record: Record) -> None:
     for name, hint in hints.items():
         key = name.rstrip("?")
         if isinstance(hint, Mapping):
-            _check(hint, _of(dict, record[key]))
+            _check(hint, exactly(dict, record[key]))
         elif key == name or key in record:
-            _decode(hint, record[key])
+            typed(hint, record[key])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

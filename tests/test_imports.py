@@ -19,6 +19,7 @@ PACKAGE = Path(__file__).parent.parent / "r3bench"
 LAYERS = (
     ("errors", "sealing"),
     ("model",),
+    ("nouns",),
     ("compare", "stats", "syntax", "space", "toolkit", "calibration"),
     ("store", "worktree", "frontend", "lowering", "devices", "overrides"),
     ("remix", "commits", "recorder"),

@@ -73,8 +73,8 @@ def _promoted(report: Path) -> Iterator[tuple[Capture, Variant]]:
 
 def variant_of(result: KernelResult) -> Variant:
     """The promoted source and configuration as a variant of the capture."""
-    from r3bench.ledger import decode
     from r3bench.model import Configuration, LaunchRule, Variant
+    from r3bench.nouns import decode
 
     given = json.loads(result.configuration) if result.configuration else {}
     launch = given.get("launch")

@@ -32,8 +32,9 @@ from r3bench.evolve.pools import Pool
 from r3bench.evolve.propose.reply import Proposer
 from r3bench.evolve.settings import MODES, Limits, Settings
 from r3bench.evolve.start import Kernel, Working
-from r3bench.ledger import FORMAT, KernelResult, Ledger, encode
+from r3bench.ledger import FORMAT, KernelResult, Ledger
 from r3bench.model import Capture, Variant
+from r3bench.nouns import encode
 
 __all__ = ["MODES", "Kernel", "Limits", "Search", "Settings", "evolve"]
 

@@ -11,7 +11,8 @@ from r3bench.errors import Exhausted, ModelError
 from r3bench.evolve.budget import Budget
 from r3bench.evolve.prompt import Prompt
 from r3bench.evolve.propose.reply import Proposer, Reply
-from r3bench.ledger import Failures, Ledger, Record, Spent, decode, encode
+from r3bench.ledger import Failures, Ledger, Record, Spent
+from r3bench.nouns import decode, encode
 
 
 @dataclass(slots=True)

@@ -20,8 +20,9 @@ from r3bench.evolve.rules import SENTENCES, relied_on
 from r3bench.evolve.sources import RECORDED, Source
 from r3bench.evolve.split import split
 from r3bench.evolve.start import Start
-from r3bench.ledger import Arm, KernelResult, Share, encode
+from r3bench.ledger import Arm, KernelResult, Share
 from r3bench.model import Configuration, Variant
+from r3bench.nouns import encode
 from r3bench.syntax import plain_name
 
 FINALISTS = 8  # timed again beside the baseline before any contest

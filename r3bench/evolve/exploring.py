@@ -32,8 +32,8 @@ from r3bench.evolve.propose.reply import Proposer
 from r3bench.evolve.settings import Settings
 from r3bench.evolve.sources import RECORDED, Source, make_source
 from r3bench.evolve.start import Kernel, Start, begin, say
-from r3bench.ledger import encode
 from r3bench.model import Outcome, Variant, facts_of
+from r3bench.nouns import encode
 
 FIRST = 10  # trials of the text as it is where sources race: as many as they get on average
 _HOPE = 0.1  # the gain (as a logarithm) that texts are expected to bring before anything is known

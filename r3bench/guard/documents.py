@@ -10,7 +10,7 @@ from typing import Any
 
 from r3bench.guard import Guarded
 from r3bench.guard.rulings import UNMEASURED, Ruling, ratio
-from r3bench.ledger import decode, encode
+from r3bench.nouns import decode, encode
 from r3bench.stats import Comparison
 
 FORMAT = 2

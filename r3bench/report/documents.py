@@ -20,7 +20,8 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 from r3bench.errors import LedgerError
-from r3bench.ledger import Arm, KernelResult, decode, encode
+from r3bench.ledger import Arm, KernelResult
+from r3bench.nouns import decode, encode
 from r3bench.report.patches import diff, overlapping
 from r3bench.report.runs import Run
 from r3bench.report.words import file_name

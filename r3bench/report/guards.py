@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from r3bench.ledger import decode
+from r3bench.nouns import decode
 from r3bench.report.marks import bounded, command, escape, folded, grid, short_grid
 from r3bench.report.words import duration, marker, where_line, words
 from r3bench.stats import Comparison, Decision

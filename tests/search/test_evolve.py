@@ -13,8 +13,9 @@ from r3bench.errors import CaptureError, DeviceUnavailable, RecordError, Unsuppo
 from r3bench.evolve import Limits, Settings, evolve
 from r3bench.evolve.program import Program
 from r3bench.evolve.propose import Proposer, open_proposers
-from r3bench.ledger import KernelResult, Ledger, decode, read
+from r3bench.ledger import KernelResult, Ledger, read
 from r3bench.model import Capture, Configuration, Level, Outcome, Status, Target, Variant
+from r3bench.nouns import decode
 from r3bench.stats import Comparison, Decision
 from tests.search.fake_server import TEXT, Behaviour, FakeServer, Model, capture, tree
 

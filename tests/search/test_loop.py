@@ -16,8 +16,9 @@ from r3bench.evolve import MODES, Limits, Settings, evolve
 from r3bench.evolve.program import Program
 from r3bench.evolve.prompt import Prompt
 from r3bench.evolve.propose import Proposer, Reply, open_proposers
-from r3bench.ledger import KernelResult, Ledger, Record, decode, read
+from r3bench.ledger import KernelResult, Ledger, Record, read
 from r3bench.model import Capture, Outcome, Status, Variant
+from r3bench.nouns import decode
 from tests.search.fake_server import TEXT, Behaviour, FakeServer, capture, tree
 
 SETTINGS = Settings(trials=2, iterations=12, race=False, islands=2, migrate=4)

@@ -24,7 +24,8 @@ from r3bench.evolve.program import Program
 from r3bench.evolve.prompt import Prompt, Prompter
 from r3bench.evolve.propose import Proposer, Reply, check_proposers, open_proposers
 from r3bench.evolve.propose.keys import hidden
-from r3bench.ledger import Ledger, encode
+from r3bench.ledger import Ledger
+from r3bench.nouns import encode
 from tests.search.fake_server import FAKE, TEXT, capture
 from tests.search.model_server import ModelServer, Response, failed, said, serving
 

@@ -14,8 +14,9 @@ from r3bench.cli import main
 from r3bench.errors import LedgerError
 from r3bench.evolve.program import Program
 from r3bench.export import STAGES, export
-from r3bench.ledger import Ledger, encode
+from r3bench.ledger import Ledger
 from r3bench.model import Measurement, Outcome, Status, Target, Verdict
+from r3bench.nouns import encode
 
 CAPTURE = Path(__file__).parents[2] / "captures/miniweather/halo_x.zarr"
 TARGET = Target(device="cpu", arch="znver3")

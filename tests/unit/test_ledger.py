@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from r3bench.errors import LedgerError
-from r3bench.ledger import Arm, KernelResult, Ledger, decode, encode, read, results
+from r3bench.ledger import Arm, KernelResult, Ledger, read, results
 from r3bench.model import Difference, Measurement, Outcome, Status, Target, Verdict
+from r3bench.nouns import decode, encode
 from r3bench.stats import Comparison, Decision
 from tests.search.fake_server import comparison
 

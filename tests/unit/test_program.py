@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from r3bench.evolve.program import Program
-from r3bench.ledger import decode, encode
+from r3bench.nouns import decode, encode
 
 TEXT = (("kernels.cu", "__global__ void k() {}"),)
 

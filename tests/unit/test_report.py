@@ -12,8 +12,9 @@ import pytest
 
 from r3bench import report
 from r3bench.errors import LedgerError
-from r3bench.ledger import Arm, Failures, KernelResult, Ledger, Promotion, SourceResult, encode
+from r3bench.ledger import Arm, Failures, KernelResult, Ledger, Promotion, SourceResult
 from r3bench.model import Status, Verdict
+from r3bench.nouns import encode
 from r3bench.plugin.searches import written
 from r3bench.stats import Comparison, Decision, identical, refused
 from tests.search.fake_server import comparison

@@ -10,7 +10,8 @@ import pytest
 
 from r3bench import report
 from r3bench.cli import main
-from r3bench.ledger import Ledger, encode
+from r3bench.ledger import Ledger
+from r3bench.nouns import encode
 from tests.unit.test_report import GUARD, IMPROVED, PLAIN
 
 

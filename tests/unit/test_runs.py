@@ -10,8 +10,9 @@ from typing import Any
 
 from r3bench.errors import LedgerError
 from r3bench.evolve.propose import Reply
-from r3bench.ledger import KernelResult, Ledger, decode, encode
+from r3bench.ledger import KernelResult, Ledger
 from r3bench.model import Difference, Measurement, Outcome, Status, Target, Verdict
+from r3bench.nouns import decode, encode
 from r3bench.report import document, gather, load, table
 from r3bench.report.files import RENDERINGS
 from tests.unit.test_report import GUARD, IMPROVED

@@ -7,7 +7,8 @@ from pathlib import Path
 from r3bench.errors import Exhausted, LedgerError, ModelError
 from r3bench.evolve.prompt import Prompt
 from r3bench.evolve.propose.reply import Reply
-from r3bench.ledger import Record, decode, read
+from r3bench.ledger import Record, read
+from r3bench.nouns import decode
 
 
 class RecordedProposer:
