@@ -117,6 +117,19 @@ def walk(node: Node) -> Iterator[Node]:
         pending.extend(reversed(item.named_children))
 
 
+def side(node: Node, name: str) -> Node:
+    """A part of a node that is always there."""
+    child = node.child_by_field_name(name)
+    assert child is not None
+    return child
+
+
+def is_field(above: Node, node: Node, name: str) -> bool:
+    """Whether a node is this part of the one above it."""
+    child = above.child_by_field_name(name)
+    return child is not None and child.id == node.id
+
+
 def text_of(node: Node) -> str:
     """The text of a node."""
     return (node.text or b"").decode()

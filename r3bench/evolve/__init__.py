@@ -8,7 +8,7 @@ The loop, for each kernel of a run, and what each part of it is::
     revise      the answer makes new texts of the parent's, or is refused             edits.py
     compare     a text or a code that is known already is not tried again             novelty.py
     repair      what was refused or fails goes back once, with the reason             children.py
-    tune        configurations by TPE, more of them for texts that stand well         inner.py, tuning.py, tpe.py
+    tune        configurations by TPE, more of them for texts that stand well         inner.py, tuning.py
     judge       children join the archive in the order in which they were drawn       exploring.py
     promote     the best stand against the baseline; only then is anything claimed    promote.py, concluding.py
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from r3bench import store
 from r3bench.evolve.opened import definitions, opened, shown, surroundings
+from r3bench.evolve.rules.subject import Subject
 from r3bench.evolve.sources import is_disjoint
-from r3bench.evolve.subject import Subject
 from r3bench.model import Allocation, Capture, Parameter, ReplayUnit, Target
 from r3bench.space import unit_facts
 from r3bench.syntax import plain_name

@@ -16,7 +16,7 @@ from r3bench.evolve.exploring import Exploration
 from r3bench.evolve.neighbours import changed_kernels
 from r3bench.evolve.own import own_compiler
 from r3bench.evolve.promote import Court, Finalist, Verdicts, claims, promote
-from r3bench.evolve.rules import SENTENCES, relied_on
+from r3bench.evolve.rules import RULES, relied_on
 from r3bench.evolve.sources import RECORDED, Source
 from r3bench.evolve.split import split
 from r3bench.evolve.start import Start
@@ -161,7 +161,7 @@ class Conclusion:
             settings=described(winner.variant, self.capture.units[0].launch.block) if winner is not None else (),
             also_changes=changes,
             also_checked=tuple(name for name in changes if name in self._neighbours_that_match()),
-            rules=tuple((name, sentence) for name, sentence in SENTENCES.items() if name in self._rules_used()),
+            rules=tuple((name, rule.sentence) for name, rule in RULES.items() if name in self._rules_used()),
             search=self.settings.search,
             stopped=found.stopped,
             steps=found.steps,

@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from r3bench.devices import Device
-from r3bench.evolve.rules import PER_THREAD, RULES, proposals
-from r3bench.evolve.subject import Subject
+from r3bench.evolve.rules import RULES, proposals
+from r3bench.evolve.rules.subject import Subject
 from r3bench.model import LaunchConfig, LaunchRule
 from r3bench.toolchain import Compiler
 from tests.device.run_kernel import Runner
@@ -36,7 +36,7 @@ def run(compiler: Compiler, device: Device, text: str, launch: LaunchConfig = RE
 
 def seeds_of(rule: str, count: int) -> list[int]:
     """The first seeds whose kernels a rule changes."""
-    changed = (seed for seed in SEEDS if RULES[rule](subject(seed)) != subject(seed).text)
+    changed = (seed for seed in SEEDS if RULES[rule].rewrite(subject(seed)) != subject(seed).text)
     return [seed for seed, _ in zip(changed, range(count), strict=False)]
 
 
@@ -47,9 +47,9 @@ def test_a_rule_changes_no_bit_under_either_launch(compiler: Compiler, device: D
     assert len(seeds) == 3, "the random kernels give this rule too little to do"
     for seed in seeds:
         before = subject(seed)
-        text = RULES[rule](before)
+        text = RULES[rule].rewrite(before)
         wanted = run(compiler, device, before.text)
-        asked = LaunchRule(block=BLOCK, per_thread=PER_THREAD.get(rule, (1, 1, 1))).apply(RECORDED)
+        asked = LaunchRule(block=BLOCK, per_thread=RULES[rule].per_thread).apply(RECORDED)
         for launch in dict.fromkeys((RECORDED, asked)):
             for new, old in zip(run(compiler, device, text, launch), wanted, strict=True):
                 np.testing.assert_allclose(

@@ -26,7 +26,7 @@ def test_exact_rules_change_no_bit(compiler: Compiler, device: Device, seed: int
     text = Kernel(seed).text()
     subject = Subject(text=text, kernel="k", disjoint=True)
     for name in EXACT:
-        subject = subject.edited(RULES[name](subject))
+        subject = subject.edited(RULES[name].rewrite(subject))
     assert subject.text != text
     before, after = run(compiler, device, text), run(compiler, device, subject.text)
     for old, new in zip(before, after, strict=True):

@@ -22,7 +22,7 @@ def kernel(body: str, signature: str = SIGNATURE) -> str:
 def rewritten(rule: str, body: str, *, disjoint: bool = True, before: str = "", signature: str = SIGNATURE) -> str:
     """The kernel's body after one rule, its first line and the brackets left out."""
     subject = Subject(text=before + kernel(body, signature), kernel="k", disjoint=disjoint)
-    text = RULES[rule](subject).removeprefix(before)
+    text = RULES[rule].rewrite(subject).removeprefix(before)
     return "\n".join(line.removeprefix("    ") for line in text.splitlines()[2:-1])
 
 
@@ -179,7 +179,7 @@ def test_a_variable_hides_a_constant_of_its_name() -> None:
     signature = "float* a, float* b, int i, int N"
     text = "constexpr int N = 4;\n" + 'extern "C" __global__ void k(' + signature + ") {\n    " + body + "\n}\n"
     for rule in ("accumulate", "unroll"):
-        assert RULES[rule](Subject(text=text, kernel="k", disjoint=True)) == text
+        assert RULES[rule].rewrite(Subject(text=text, kernel="k", disjoint=True)) == text
 
 
 # -- hoisting ---------------------------------------------------------------------------------------------------------

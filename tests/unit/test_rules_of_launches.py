@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from r3bench import frontend
-from r3bench.evolve.rules import PER_THREAD, RULES, SENTENCES, proposals
-from r3bench.evolve.subject import Subject
+from r3bench.evolve import rules
+from r3bench.evolve.rules import RULES, proposals
+from r3bench.evolve.rules.subject import Subject
 
 INDEX = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
 ROW = "int k = blockIdx.y * blockDim.y + threadIdx.y;"
@@ -27,7 +30,7 @@ def subject(body: str, signature: str = SIGNATURE) -> Subject:
 def rewritten(rule: str, body: str) -> str:
     """The kernel's body after one rule, checked to compile; the brackets left out."""
     before = subject(body)
-    text = RULES[rule](before)
+    text = RULES[rule].rewrite(before)
     if text != before.text:
         assert frontend.kernels(frontend.compile_ir({"k.cu": text}, "k.cu")) == ("k",)
     return "\n".join(line.removeprefix("    ") for line in text.splitlines()[1:-1])
@@ -37,10 +40,12 @@ def unchanged(rule: str, body: str) -> bool:
     return rewritten(rule, body) == body.replace("\n    ", "\n")
 
 
-def test_there_are_rules_enough_and_each_has_its_sentence() -> None:
+def test_there_are_rules_enough_and_the_listing_says_where_each_is() -> None:
     assert len(RULES) >= 12
-    assert RULES.keys() == SENTENCES.keys()
-    assert PER_THREAD.keys() <= RULES.keys()
+    listed = re.findall(r"^    ([\w, ]+?) +(\w+)\.py$", rules.__doc__ or "", re.MULTILINE)
+    assert {name: file for names, file in listed for name in names.split(", ")} == {
+        name: getattr(rule.rewrite, "func", rule.rewrite).__module__.rpartition(".")[2] for name, rule in RULES.items()
+    }
 
 
 # -- the grid ---------------------------------------------------------------------------------------------------------
@@ -109,7 +114,7 @@ def test_a_window_over_the_rows_of_a_thread() -> None:
     body = (
         f"{INDEX}\n    {ROW}\n    if (i >= n || k >= m) return;\n    a[k * n + i] = b[k * n + i] - b[(k + 1) * n + i];"
     )
-    found = RULES["reuse"](subject(body).edited(RULES["rows2"](subject(body))))
+    found = RULES["reuse"].rewrite(subject(body).edited(RULES["rows2"].rewrite(subject(body))))
     assert "if (row == 0) { b_window = b[k * n + i]; }" in found
     assert "a[k * n + i] = b_window - b_window1;" in found
     frontend.compile_ir({"k.cu": found}, "k.cu")
@@ -238,7 +243,7 @@ def test_indices_become_narrow_and_other_numbers_do_not() -> None:
 
 def test_narrow_indices_only_where_all_arrays_are_small() -> None:
     found = Subject(text=subject("size_t at = n;\n    a[at] = x;").text, kernel="k", small=False)
-    assert RULES["index32"](found) == found.text
+    assert RULES["index32"].rewrite(found) == found.text
 
 
 def test_recorded_sizes_become_constants_in_a_copy_of_the_body() -> None:
@@ -247,8 +252,8 @@ def test_recorded_sizes_become_constants_in_a_copy_of_the_body() -> None:
         "    for (int j = 0; j < n; j++)\n        a[j] = b[j];\n    return;\n}\n"
         "for (int j = 0; j < n; j++)\n    a[j] = b[j];"
     )
-    exposed = subject("").edited(RULES["expose"](subject("a[0] = n;")))
-    assert RULES["expose"](exposed) == exposed.text
+    exposed = subject("").edited(RULES["expose"].rewrite(subject("a[0] = n;")))
+    assert RULES["expose"].rewrite(exposed) == exposed.text
 
 
 @pytest.mark.parametrize("body", ["a[0] = x;", "n++;\n    a[n] = x;", "__shared__ double s[4];\n    s[0] = n;"])

@@ -12,7 +12,7 @@ from r3bench.evolve.opened import definitions
 from r3bench.evolve.prompt import Prompt
 from r3bench.evolve.propose.reply import Reply
 from r3bench.evolve.rules import ALL, Chain, Proposal, proposals
-from r3bench.evolve.subject import Subject
+from r3bench.evolve.rules.subject import Subject
 from r3bench.model import LaunchRule
 
 

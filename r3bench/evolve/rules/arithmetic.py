@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 from math import frexp
 
-from r3bench.evolve.dtypes import FLOATS
-from r3bench.evolve.facts import Facts
-from r3bench.evolve.motion import Rewrite, share
-from r3bench.evolve.subject import Subject, repeat, side
-from r3bench.syntax import Node, text_of, walk
+from r3bench.evolve.rules.analysis.dtypes import FLOATS
+from r3bench.evolve.rules.analysis.facts import Facts
+from r3bench.evolve.rules.motion import Rewrite, share
+from r3bench.evolve.rules.subject import Subject, repeat
+from r3bench.syntax import Node, side, text_of, walk
 
 
 def reciprocal(subject: Subject) -> str:

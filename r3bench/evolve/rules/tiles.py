@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from r3bench.evolve.declared import words
-from r3bench.evolve.facts import Facts
-from r3bench.evolve.grid import SHARING, Index, condition, indices, is_return, terms
-from r3bench.evolve.memory import is_load
-from r3bench.evolve.motion import Rewrite
-from r3bench.evolve.names import Variable, holds, is_block
-from r3bench.evolve.polynomials import Polynomial, multiple, named, number, polynomial
-from r3bench.evolve.subject import Subject, side
+from r3bench.evolve.rules.analysis.declared import words
+from r3bench.evolve.rules.analysis.facts import Facts
+from r3bench.evolve.rules.analysis.names import Variable, holds, is_block
+from r3bench.evolve.rules.analysis.polynomials import Polynomial, multiple, named, number, polynomial
+from r3bench.evolve.rules.grid import SHARING, Index, condition, indices, is_return, terms
+from r3bench.evolve.rules.memory import is_load
+from r3bench.evolve.rules.motion import Rewrite
+from r3bench.evolve.rules.subject import Subject
 from r3bench.model import Dim3
-from r3bench.syntax import Node, text_of, walk
+from r3bench.syntax import Node, side, text_of, walk
 
 _MOST_BYTES = 48 * 1024  # of shared memory that a block can declare
 _BYTES = {"float32": 4, "float64": 8, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8}

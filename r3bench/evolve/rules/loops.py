@@ -1,14 +1,16 @@
-"""The rule that swaps two nested loops whose rounds do not depend on each other."""
+"""Rules about loops: two nested ones change places, or their rounds are unrolled."""
 
 from __future__ import annotations
 
-from r3bench.evolve.declared import words
-from r3bench.evolve.effects import Effect
-from r3bench.evolve.facts import Facts
-from r3bench.evolve.names import Variable, holds, is_block
-from r3bench.evolve.polynomials import Polynomial, counted, multiple, polynomial
-from r3bench.evolve.subject import Subject, side
-from r3bench.syntax import Edit, Node, apply, text_of, walk
+from collections.abc import Callable
+
+from r3bench.evolve.rules.analysis.declared import words
+from r3bench.evolve.rules.analysis.effects import Effect
+from r3bench.evolve.rules.analysis.facts import Facts
+from r3bench.evolve.rules.analysis.names import Variable, holds, is_block
+from r3bench.evolve.rules.analysis.polynomials import Polynomial, counted, multiple, polynomial
+from r3bench.evolve.rules.subject import Subject
+from r3bench.syntax import Edit, Node, apply, side, text_of, walk
 
 _LEAVES = words("break_statement return_statement goto_statement case_statement")
 _HEAD = ("initializer", "condition", "update")
@@ -106,3 +108,40 @@ def _reach(facts: Facts, loop: Node) -> Polynomial | None:
     if found is None or facts.constant(found[0]) != 0 or found[2] is not None or found[3] != "<":
         return None
     return polynomial(facts, found[1], within=loop)
+
+
+# -- unrolling ---------------------------------------------------------------------------------------------------------
+
+
+def unroll(subject: Subject) -> str:
+    """``#pragma unroll`` in front of every loop with a constant, small number of rounds."""
+    return _pragma(subject, lambda facts, loop: "#pragma unroll" if 1 < (facts.trips(loop) or 0) <= 32 else "")
+
+
+def unroll_by_4(subject: Subject) -> str:
+    """``#pragma unroll 4`` in front of innermost counting loops whose number of rounds is not constant."""
+
+    def line(facts: Facts, loop: Node) -> str:
+        inner = [n for n in walk(loop) if n.type.endswith("_statement") and n.id != loop.id and _is_loop(n)]
+        counts = facts.trips(loop) is None and not inner and loop.type == "for_statement"
+        return "#pragma unroll 4" if counts else ""
+
+    return _pragma(subject, line)
+
+
+def _is_loop(node: Node) -> bool:
+    return node.type in ("for_statement", "while_statement", "do_statement")
+
+
+def _pragma(subject: Subject, line: Callable[[Facts, Node], str]) -> str:
+    facts, data, edits = subject.facts(), subject.text.encode(), list[Edit]()
+    for loop in walk(facts.function.body):
+        text = line(facts, loop) if loop.type == "for_statement" else ""
+        start = data.rfind(b"\n", 0, loop.start_byte) + 1
+        indent = data[start : loop.start_byte].decode()
+        previous = loop.prev_named_sibling
+        taken = previous is not None and previous.type == "preproc_call" and "unroll" in text_of(previous)
+        if text and not taken:
+            lead = f"{text}\n{indent}" if not indent.strip() else f"\n{text}\n"
+            edits.append(Edit(loop.start_byte, loop.start_byte, lead))
+    return apply(subject.text, edits)

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from r3bench.evolve.declared import Declared, declared
-from r3bench.evolve.facts import Facts
-from r3bench.evolve.motion import Rewrite
+from r3bench.evolve.rules.analysis.declared import Declared, declared
+from r3bench.evolve.rules.analysis.facts import Facts
+from r3bench.evolve.rules.motion import Rewrite
 from r3bench.model import Dim3
-from r3bench.syntax import Function, Node, find_kernel, functions, text_of, walk
+from r3bench.syntax import Function, find_kernel, functions, text_of, walk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,16 +78,3 @@ def repeat(subject: Subject, once: Callable[[Facts, Rewrite], bool], *, where: s
 def indented(lines: str) -> str:
     """The lines four spaces further in, but for directives."""
     return re.sub(r"\n(?=[^\n#])", "\n    ", lines)
-
-
-def side(node: Node, name: str) -> Node:
-    """A part of a node that is always there."""
-    child = node.child_by_field_name(name)
-    assert child is not None
-    return child
-
-
-def is_field(above: Node, node: Node, name: str) -> bool:
-    """Whether a node is this part of the one above it."""
-    child = above.child_by_field_name(name)
-    return child is not None and child.id == node.id

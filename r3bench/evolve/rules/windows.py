@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from r3bench.evolve.declared import words
-from r3bench.evolve.facts import Facts
-from r3bench.evolve.grid import condition, terms
-from r3bench.evolve.memory import is_load
-from r3bench.evolve.motion import Rewrite
-from r3bench.evolve.names import Variable, holds, is_block
-from r3bench.evolve.polynomials import Polynomial, counted, is_kept, multiple, named, polynomial
-from r3bench.evolve.reads import Needs
-from r3bench.evolve.subject import Subject, repeat, side
-from r3bench.syntax import Node, text_of, walk
+from r3bench.evolve.rules.analysis.declared import words
+from r3bench.evolve.rules.analysis.facts import Facts
+from r3bench.evolve.rules.analysis.names import Variable, holds, is_block
+from r3bench.evolve.rules.analysis.polynomials import Polynomial, counted, is_kept, multiple, named, polynomial
+from r3bench.evolve.rules.analysis.reads import Needs
+from r3bench.evolve.rules.grid import condition, terms
+from r3bench.evolve.rules.memory import is_load
+from r3bench.evolve.rules.motion import Rewrite
+from r3bench.evolve.rules.subject import Subject, repeat
+from r3bench.syntax import Node, side, text_of, walk
 
 _JUMPS = words("break_statement continue_statement return_statement goto_statement")
 _LONGEST = 12  # values in a window

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from r3bench.evolve.declared import words
-from r3bench.evolve.facts import Facts
-from r3bench.evolve.names import Variable, holds
-from r3bench.evolve.subject import Subject, is_field, side
-from r3bench.syntax import Edit, Node, apply, text_of, walk
+from r3bench.evolve.rules.analysis.declared import words
+from r3bench.evolve.rules.analysis.facts import Facts
+from r3bench.evolve.rules.analysis.names import Variable, holds
+from r3bench.evolve.rules.subject import Subject
+from r3bench.syntax import Edit, Node, apply, is_field, side, text_of, walk
 
 _NARROW = {"int64": "int", "uint64": "unsigned int"}
 _COMPARES = words("< <= > >= == !=")

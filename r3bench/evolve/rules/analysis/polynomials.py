@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
-from r3bench.evolve.facts import Facts
-from r3bench.evolve.names import Variable, holds
-from r3bench.evolve.subject import side
-from r3bench.syntax import Function, Node, text_of
+from r3bench.evolve.rules.analysis.facts import Facts
+from r3bench.evolve.rules.analysis.names import Variable, holds
+from r3bench.syntax import Function, Node, side, text_of
 
 _MOST_TERMS = 32
 _INTEGERS = ("int32", "uint32", "int64", "uint64")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from r3bench.evolve.facts import Facts
-from r3bench.evolve.motion import Rewrite, hoistable, share
-from r3bench.evolve.names import Variable
-from r3bench.evolve.reads import Needs
-from r3bench.evolve.subject import Subject, is_field, repeat, side
-from r3bench.syntax import Node, text_of, walk
+from r3bench.evolve.rules.analysis.facts import Facts
+from r3bench.evolve.rules.analysis.names import Variable
+from r3bench.evolve.rules.analysis.reads import Needs
+from r3bench.evolve.rules.motion import Rewrite, hoistable, share
+from r3bench.evolve.rules.subject import Subject, repeat
+from r3bench.syntax import Node, is_field, side, text_of, walk
 
 
 def cache(subject: Subject) -> str:

@@ -12,13 +12,13 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from r3bench.evolve.declared import is_pure, words
-from r3bench.evolve.facts import Facts
-from r3bench.evolve.motion import Rewrite
-from r3bench.evolve.names import Variable
-from r3bench.evolve.polynomials import is_settled
-from r3bench.evolve.subject import Subject, indented, side
-from r3bench.syntax import Edit, Node, apply, text_of, walk
+from r3bench.evolve.rules.analysis.declared import is_pure, words
+from r3bench.evolve.rules.analysis.facts import Facts
+from r3bench.evolve.rules.analysis.names import Variable
+from r3bench.evolve.rules.analysis.polynomials import is_settled
+from r3bench.evolve.rules.motion import Rewrite
+from r3bench.evolve.rules.subject import Subject, indented
+from r3bench.syntax import Edit, Node, apply, side, text_of, walk
 
 SHARING = re.compile(r"__shared__|__sync\w*|\w+_sync\b|cooperative_groups|warpSize|\bclock\w*\(|__nanosleep")
 _NESTS = words("for_statement while_statement do_statement")
