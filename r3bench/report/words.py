@@ -100,9 +100,11 @@ def source_name(result: KernelResult, rule: str) -> str:
 
 
 def busy_line(kernels: Iterable[KernelResult]) -> str:
-    """That other work disturbed the measurements; empty where it did not."""
-    found = [dict(kernel.conditions) for kernel in kernels]
-    return _busy_cores(found) or _busy_gpu(found)
+    """What disturbed the measurements; empty where nothing did."""
+    found = [(kernel.kernel, dict(kernel.conditions)) for kernel in kernels]
+    conditions = [each for _, each in found]
+    moved = [f"the memory of {name} was relocated {each['relocated']}" for name, each in found if "relocated" in each]
+    return "; ".join(filter(None, (_busy_cores(conditions) or _busy_gpu(conditions), *moved)))
 
 
 def _busy_gpu(found: Sequence[Mapping[str, str]]) -> str:

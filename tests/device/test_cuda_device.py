@@ -13,6 +13,8 @@ import pytest
 from run_kernel import Runner
 
 from r3bench.devices import Device, Memory, open_device
+from r3bench.devices.cuda.memory import CudaMemory
+from r3bench.devices.cuda.process import OURS
 from r3bench.errors import DeviceFault, LaunchError
 from r3bench.model import Binary, Configuration, LaunchConfig, Status
 from r3bench.remix import BuildRequest, UnitFacts
@@ -175,13 +177,55 @@ def test_units_take_turns_where_they_were_recorded(device: Device, build: Build)
         device.launch(kernel, memory, each.unit.launch)
     same(device.download(memories[0]), first.expect(x=np.array([2.0, 1, 1, 1])))
     assert device.download(memories[1])["x"].view(np.float64)[:2].tolist() == [6.0, 3.0]
-    relocated = int(device.conditions()["relocated_copies"].split()[0])
     memories.append(device.allocate(first.unit, first.before))
-    assert int(device.conditions()["relocated_copies"].split()[0]) == relocated + 1
+    assert isinstance(memories[2], CudaMemory)
+    assert not memories[2].as_recorded
     device.restore(memories[0])
     same(device.download(memories[0]), first.before)
     for memory in memories:
         device.release(memory)
+
+
+def recorded_at(address: int) -> Case:
+    """One array that was recorded at this address."""
+    one = lone()
+    return replace(one, unit=replace(one.unit, allocations=(replace(one.unit.allocations[0], address=address),)))
+
+
+@pytest.fixture
+def alone() -> Iterator[tuple[Device, Callable[[], int]]]:
+    """A device of its own, and the number of its worker's process."""
+    others = set(OURS)
+    opened = open_device("cuda")
+    yield opened, lambda: (OURS - others).pop()
+    opened.close()
+
+
+def test_addresses_that_something_else_has_are_had_in_a_fresh_process(
+    alone: tuple[Device, Callable[[], int]], build: Build
+) -> None:
+    device, process = alone
+    first = process()
+    mapped = Path(f"/proc/{first}/maps").read_text(encoding="utf-8").splitlines()
+    taken = next(int(line.split("-")[0], 16) for line in mapped if "libcuda.so" in line)
+    one = recorded_at(taken)
+    memory = run(device, build("doubled"), one)
+    same(device.download(memory), one.expect(x=np.array([2.0, 1, 1, 1])))
+    assert process() != first
+    assert device.conditions()["addresses"] == "as recorded, in a process begun anew to have them"
+
+
+def test_addresses_that_nobody_can_have_are_relocated(alone: tuple[Device, Callable[[], int]], build: Build) -> None:
+    device, process = alone
+    one, kernel, first = recorded_at(4096), device.load(build("doubled")), process()
+    memories = [device.allocate(one.unit, one.before) for _ in range(2)]
+    second = process()
+    device.window(kernel, memories, one.unit.launch)
+    assert len({first, second}) == 2
+    assert process() == second
+    for memory in memories:
+        same(device.download(memory), one.expect(x=np.array([2.0, 1, 1, 1])))
+    assert device.conditions()["relocated"].startswith("by the table of pointers")
 
 
 def test_many_copies_each_keep_their_own(device: Device, build: Build) -> None:

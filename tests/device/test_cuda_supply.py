@@ -16,7 +16,7 @@ from r3bench.compare import Runs, Tolerance, differences
 from r3bench.devices.cuda import device as device_module
 from r3bench.devices.cuda import supply
 from r3bench.devices.cuda.device import CudaDevice
-from r3bench.devices.cuda.placement import Buffer, packed
+from r3bench.devices.cuda.placement import Buffer, Range, packed, recorded_ranges
 from r3bench.devices.cuda.process import WorkerDied
 from r3bench.devices.cuda.wire import TYPES
 from r3bench.errors import DeviceFault, LaunchError, ReplayTimeout
@@ -28,10 +28,16 @@ NAMES = {number: name for name, number in TYPES.items() if name != "bool"}
 
 
 class FakeWorker:
-    """Answers as a worker does; kernels are called by their symbol: ``double`` doubles x, others fail as they say."""
+    """Answers as a worker does; kernels are called by their symbol: ``double`` doubles x, others fail as they say.
 
-    def __init__(self, index: int) -> None:
+    In so many processes from the first on (``taken``) something else is where units were recorded.
+    """
+
+    taken = 0
+
+    def __init__(self, index: int, kept: Sequence[Range]) -> None:
         self.hello = HELLO
+        self.kept = list(kept)
         self.contents: set[int] = set()
         self.copies: set[int] = set()
         self.kernels: set[int] = set()
@@ -68,7 +74,8 @@ class FakeWorker:
         return {}
 
     def make(self, message: dict[str, Any]) -> dict[str, Any]:
-        shift = 0 if message["as_recorded"] else 1 << 32 | message["id"] << 20
+        here = message["as_recorded"] and len(WORKERS) > self.taken
+        shift = 0 if here else 1 << 32 | message["id"] << 20
         addresses = {name: (address or 1 << 50) + shift for name, address, *_ in message["buffers"]}
         self._copies[message["id"]] = {**message, "addresses": addresses}
         return {"addresses": addresses, "recorded": not shift}
@@ -171,10 +178,33 @@ def test_the_first_copy_lies_where_it_was_recorded(device: CudaDevice) -> None:
     for memory in (first, second):
         same(device.download(memory), link.before)
         assert device.compare(memory, link.before).status is Status.MATCH
-    assert device.conditions()["relocated_copies"] == "1 of 2"
     device.release(first)
     third = device.allocate(link.unit, link.before)
     assert third.as_recorded
+
+
+@pytest.mark.parametrize(
+    ("taken", "name", "says"),
+    [
+        (0, "addresses", "as recorded"),
+        (1, "addresses", "as recorded, in a process begun anew"),
+        (9, "relocated", "by the table of pointers"),
+    ],
+)
+def test_where_something_else_is_a_fresh_process_is_tried_once(
+    device: CudaDevice, monkeypatch: pytest.MonkeyPatch, taken: int, name: str, says: str
+) -> None:
+    monkeypatch.setattr(FakeWorker, "taken", taken)
+    one, kernel = lone(), device.load(binary("double"))
+    memories = [device.allocate(one.unit, one.before) for _ in range(3)]
+    assert len(WORKERS) == (2 if taken else 1)
+    assert memories[0].as_recorded == (taken < 2)
+    assert WORKERS[-1].kept == (recorded_ranges(memories[0].recorded.buffers) if taken else [])
+    device.window(kernel, memories[1:], one.unit.launch)
+    assert device.conditions()[name].startswith(says)
+    for memory in memories:
+        device.release(memory)
+    assert name not in device.conditions()
 
 
 def test_contents_are_sent_once_and_dropped_with_the_last_copy(device: CudaDevice) -> None:

@@ -340,6 +340,13 @@ def test_a_disturbed_gpu_is_told(conditions: dict[str, str], expected: str) -> N
     assert bool(expected) is bool(found)
 
 
+def test_a_unit_that_was_relocated_is_told() -> None:
+    kernels = [replace(PLAIN, conditions=(("relocated", "by the table of pointers"),))]
+    sentence = f"the memory of {PLAIN.kernel} was relocated by the table of pointers"
+    assert report.busy_line(kernels) == sentence
+    assert sentence[1:] in report.markdown(report.document("demo", kernels))
+
+
 def test_a_claim_that_was_not_confirmed_is_unstable() -> None:
     tried = Promotion(rule="hoist", promoted=False, reason="no", held_out=2, units=2, decision=Decision.UNSTABLE)
     assert "unstable" in report.table(report.document("demo", [replace(PLAIN, promotions=(tried,))]))

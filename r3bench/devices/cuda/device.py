@@ -43,6 +43,7 @@ class CudaDevice:
         self._finalizer = weakref.finalize(self, self._supply.close)
         self._recorded: dict[tuple[Any, ...], Recorded] = {}
         self._evict = False
+        self._ran: CudaMemory | None = None
         self._floor_ns: float | None = None
         self._write_speed: float | None = None
         self.hello = self._supply.worker().hello
@@ -60,7 +61,8 @@ class CudaDevice:
     def allocate(self, unit: ReplayUnit, before: Mapping[str, Bytes]) -> CudaMemory:
         """See :class:`~r3bench.devices.Device`. Read-only arrays are kept by reference, others are copied.
 
-        The first copy of a unit lies where it was recorded, if these addresses can be had; others are relocated.
+        The first copy of a unit lies where it was recorded, if these addresses can be had; others are relocated. Where
+        that takes a fresh process, what launches left in other memories is lost: they are restored.
         """
         needed, most = sum(buffer.nbytes for buffer in buffers(unit)), int(self.hello["memory_bytes"])
         if 2 * needed > most:  # its recorded contents are there, too
@@ -69,7 +71,7 @@ class CudaDevice:
         memory.recorded.copies += 1
         self._supply.memories[memory] = None
         try:
-            self._supply.memory(self._supply.worker(), memory)
+            self._supply.place(memory)
         except BaseException:
             self.release(memory)
             raise
@@ -161,6 +163,7 @@ class CudaDevice:
     def release(self, memory: Memory) -> None:
         held = self._own(memory)
         del self._supply.memories[held]
+        self._ran = None if self._ran is held else self._ran
         recorded = held.recorded
         recorded.copies -= 1
         if not recorded.copies:
@@ -265,7 +268,7 @@ class CudaDevice:
             raise ReplayTimeout(f"{symbol} did not end within {timeout_s:g} s and was killed") from None
         for memory in memories:
             memory.stale = False
-        self._evict = False
+        self._evict, self._ran = False, memories[0]
         return answer
 
     # -- the rest --
@@ -283,18 +286,18 @@ class CudaDevice:
         return self._write_speed
 
     def conditions(self) -> dict[str, str]:
-        """GPU, driver, clocks, throttle reasons, temperature, other processes, launch floor, relocated copies."""
+        """GPU, driver, clocks, throttle reasons, temperature, other processes, launch floor; the unit's addresses."""
         if self._floor_ns is None:
             worker, what = self._supply.worker(), "measuring the launch floor"
             self._floor_ns = float(self._supply.ask(worker, {"op": "floors"}, what)["ns"][0])
-        relocated = sum(not memory.as_recorded for memory in self._supply.memories)
         found = {
             "device": self.name,
             "arch": self.target.arch,
             "cuda": f"{self.hello['driver'] // 1000}.{self.hello['driver'] % 1000 // 10}",
             "launch_floor_ns": f"{self._floor_ns:.0f}",
-            "relocated_copies": f"{relocated} of {len(self._supply.memories)}",
         }
+        if self._ran is not None:
+            found |= self._supply.addresses(self._ran)
         if (management := self._supply.management) is not None:
             found |= {"driver": management.driver(), **management.conditions(str(self.hello["uuid"]), OURS)}
         return found

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 GRANULE = 2 << 20
 REDZONE = 4096
+# The driver puts small reservations where it likes, and larger ones where it is asked to. The larger, the more units
+# find room in one; the smaller, the less is in the way.
+RESERVED_TOGETHER = (1 << 30, 64 << 20)
 # Copies of a unit share pieces of memory up to this size: giving and taking access costs 35 us a piece, large or small.
 SLAB = 256 << 20
 # Copies keep a buffer's address modulo this, so that one packed copy of its contents fits all of them.
@@ -65,6 +68,11 @@ def recorded_ranges(buffers: Iterable[Buffer]) -> list[Range]:
         else:
             ranges.append(Range(start, end))
     return ranges
+
+
+def around(wanted: Range, step: int) -> Range:
+    """The range in whole steps that holds another."""
+    return Range(_down(wanted.start, step), _up(wanted.end, step))
 
 
 def relocated(buffers: Sequence[Buffer]) -> Layout:

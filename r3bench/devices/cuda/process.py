@@ -14,6 +14,7 @@ from typing import Any
 
 from r3bench.devices.cuda import wire
 from r3bench.devices.cuda.outcome import failure
+from r3bench.devices.cuda.placement import Range
 from r3bench.errors import DeviceUnavailable
 
 _START_TIMEOUT_S = 120.0
@@ -31,17 +32,19 @@ class WorkerDied(Exception):
 class Worker:
     """One worker process: requests go one at a time, and it is gone as soon as one of them fails.
 
-    What it has been given is noted here by number: contents, copies, kernels. DeviceUnavailable if it does not start.
+    What it has been given is noted here by number: contents, copies, kernels. It keeps the addresses in ``kept`` free
+    for units from its start, as far as they are. DeviceUnavailable if it does not start.
     """
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, kept: Sequence[Range] = ()) -> None:
         self.contents: set[int] = set()
         self.copies: set[int] = set()
         self.kernels: set[int] = set()
         self._errors = os.memfd_create("r3bench-errors", os.MFD_CLOEXEC)
         self._channel, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-P", "-m", "r3bench.devices.cuda.worker", str(theirs.fileno()), str(index)]
+            numbers = (theirs.fileno(), index, *(edge for each in kept for edge in (each.start, each.end)))
+            command = [sys.executable, "-P", "-m", "r3bench.devices.cuda.worker", *map(str, numbers)]
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,

@@ -15,14 +15,11 @@ from typing import Any
 from cuda.bindings import driver as cuda
 
 from r3bench.devices.cuda.driver import CudaError, attribute, call, try_call
-from r3bench.devices.cuda.placement import GRANULE, Range
+from r3bench.devices.cuda.placement import GRANULE, RESERVED_TOGETHER, Range, around
 
 # Where ranges go that need no place of their own: address space costs nothing, and this much is never used up.
 _ARENA_HINT = 1 << 44
 _ARENA_BYTES = 1 << 42
-# The driver puts small reservations where it likes, and larger ones where it is asked to. The larger, the more units
-# find room in one; the smaller, the less is in the way.
-_RESERVED_TOGETHER = (1 << 30, 64 << 20)
 
 
 @dataclass(eq=False, slots=True)
@@ -93,26 +90,26 @@ class Space:
 
     def map_at(self, wanted: Range) -> Place | None:
         """Memory for these very addresses, mapped when it is opened; None if they cannot be had."""
-        around = self._reserved_around(wanted)
-        if around is None:
+        whole = self.reserve(wanted)
+        if whole is None:
             return None
         place = self._backed(wanted)
-        self._recorded[place] = around
+        self._recorded[place] = whole
         return place
 
-    def _reserved_around(self, wanted: Range) -> Range | None:
+    def reserve(self, wanted: Range) -> Range | None:
         """A reservation that holds these addresses: one there is, or a new one."""
-        for around in self._reserved:
-            if around.start <= wanted.start and wanted.end <= around.end:
-                return around
-        for step in _RESERVED_TOGETHER:
-            around = Range(wanted.start // step * step, -(-wanted.end // step) * step)
-            start = try_call(cuda.cuMemAddressReserve, around.nbytes, GRANULE, around.start, 0)
-            if start is not None and int(start) == around.start:
-                self._reserved.append(around)
-                return around
+        for held in self._reserved:
+            if held.start <= wanted.start and wanted.end <= held.end:
+                return held
+        for step in RESERVED_TOGETHER:
+            whole = around(wanted, step)
+            start = try_call(cuda.cuMemAddressReserve, whole.nbytes, GRANULE, whole.start, 0)
+            if start is not None and int(start) == whole.start:
+                self._reserved.append(whole)
+                return whole
             if start is not None:
-                call(cuda.cuMemAddressFree, start, around.nbytes)
+                call(cuda.cuMemAddressFree, start, whole.nbytes)
         return None
 
     def _backed(self, place: Range) -> Place:
@@ -128,11 +125,11 @@ class Space:
         else:
             self._free[place.range.nbytes].append(place.start)
 
-    def _leave(self, around: Range) -> None:
+    def _leave(self, whole: Range) -> None:
         """Free a reservation that nothing needs any more."""
-        if around not in self._recorded.values():
-            self._reserved.remove(around)
-            call(cuda.cuMemAddressFree, around.start, around.nbytes)
+        if whole not in self._recorded.values():
+            self._reserved.remove(whole)
+            call(cuda.cuMemAddressFree, whole.start, whole.nbytes)
 
     def _take_away(self, place: Place) -> None:
         if place.mapped:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 from r3bench.devices.cuda.memory import Contents, CudaMemory, Exchange, wired
 from r3bench.devices.cuda.nvml import Nvml
 from r3bench.devices.cuda.outcome import failure
+from r3bench.devices.cuda.placement import Range, recorded_ranges
 from r3bench.devices.cuda.process import Worker, WorkerDied
 from r3bench.errors import DeviceFault, LaunchError
 from r3bench.model import Binary
@@ -60,6 +61,7 @@ class Supply:
             self.management = Nvml()
         self._index = index
         self._worker: Worker | None = None
+        self._kept: list[Range] = []
         self._closed = False
 
     def close(self) -> None:
@@ -82,7 +84,7 @@ class Supply:
             raise ValueError("the device is closed")
         if self._worker is None or not self._worker.alive():
             self._drop_worker()
-            self._worker = Worker(self._index)
+            self._worker = Worker(self._index, self._kept)
         return self._worker
 
     def living(self) -> Worker | None:
@@ -112,6 +114,31 @@ class Supply:
         kernel.learn(self.ask(worker, message, f"loading {binary.symbol}", fds=[fd])["facts"])
         worker.kernels.add(kernel.number)
 
+    def place(self, memory: CudaMemory) -> None:
+        """Make a new copy. Where something else has its addresses, a fresh worker keeps them from its start: once."""
+        self.memory(self.worker(), memory)
+        missing = [each for each in recorded_ranges(memory.recorded.buffers) if each not in self._kept]
+        if missing and not self._as_recorded(memory):
+            self._kept += missing
+            self._drop_worker()
+            self.memory(self.worker(), memory)
+
+    def addresses(self, memory: CudaMemory) -> dict[str, str]:
+        """The condition that says where the unit of a copy is."""
+        ranges = recorded_ranges(memory.recorded.buffers)
+        if ranges and not self._as_recorded(memory):
+            return {"relocated": "by the table of pointers, for its addresses could not be had in two processes"}
+        again = any(each in self._kept for each in ranges)
+        return {"addresses": "as recorded, in a process begun anew to have them" if again else "as recorded"}
+
+    def _as_recorded(self, memory: CudaMemory) -> bool:
+        """Whether one of the copies of its unit lies where that was recorded."""
+        return any(held.as_recorded for held in self._copies(memory))
+
+    def _copies(self, memory: CudaMemory) -> Iterator[CudaMemory]:
+        """All of the same unit."""
+        return (held for held in self.memories if held.unit is memory.unit or held.unit == memory.unit)
+
     def memory(self, worker: Worker, memory: CudaMemory) -> None:
         if memory.number in worker.copies:
             return
@@ -123,8 +150,7 @@ class Supply:
 
     def _first(self, worker: Worker, memory: CudaMemory) -> bool:
         """Whether no other copy of this unit lies where it was recorded; copies of others take turns there."""
-        there = (held for held in self.memories if held.as_recorded and held.number in worker.copies)
-        return not any(held.unit is memory.unit or held.unit == memory.unit for held in there)
+        return not any(held.as_recorded and held.number in worker.copies for held in self._copies(memory))
 
     def contents(self, worker: Worker, contents: Contents) -> None:
         if contents.number in worker.contents:

@@ -1,5 +1,6 @@
-"""The process that holds the GPU's context: ``python -m r3bench.devices.cuda.worker FD INDEX`` serves a socket.
+"""The process that holds the GPU's context: ``python -m r3bench.devices.cuda.worker FD INDEX ...`` serves a socket.
 
+What may follow are starts and ends of addresses, to be kept for units from the start.
 It knows no capture and no candidate, only bytes that it is sent. After an error that the context does not survive it
 answers and ends; its device starts another. It ends by itself when the device's process is gone, also during a launch.
 """
@@ -12,7 +13,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -21,8 +22,9 @@ from cuda.bindings import driver as cuda
 
 from r3bench.devices.cuda import wire
 from r3bench.devices.cuda.driver import CudaError, attribute, call
+from r3bench.devices.cuda.kept import Kept
 from r3bench.devices.cuda.launches import Launches, Refused, Shape
-from r3bench.devices.cuda.placement import GRANULE, Buffer
+from r3bench.devices.cuda.placement import GRANULE, Buffer, Range
 from r3bench.devices.cuda.service import Service
 from r3bench.devices.cuda.space import Space, evict_bytes
 from r3bench.devices.cuda.tables import Rule
@@ -35,9 +37,10 @@ Message = dict[str, Any]
 
 
 class Worker:
-    """One context, and what there is in it."""
+    """One context, and what there is in it; the first to be reserved there is what was kept."""
 
-    def __init__(self, channel: socket.socket, index: int) -> None:
+    def __init__(self, channel: socket.socket, index: int, ranges: Sequence[Range]) -> None:
+        kept = Kept(ranges)
         self.channel = channel
         call(cuda.cuInit, 0)
         version = int(call(cuda.cuDriverGetVersion))
@@ -50,7 +53,10 @@ class Worker:
         call(cuda.cuCtxSetCurrent, call(cuda.cuDevicePrimaryCtxRetain, self.device))
         # A stream that the driver's own copies wait for: rows are read and tables written between our kernels.
         stream = call(cuda.cuStreamCreate, int(cuda.CUstream_flags.CU_STREAM_DEFAULT))
+        kept.give_up()
         self.space = Space(int(self.device))
+        for each in ranges:
+            self.space.reserve(each)
         self.service = Service(stream, attribute("MULTIPROCESSOR_COUNT", self.device))
         self.units = Units(self.space, self.service)
         self.launches = Launches(self.service)
@@ -214,10 +220,11 @@ def end_with(channel: socket.socket) -> None:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with socket.socket(fileno=int(sys.argv[1])) as channel:
+    fd, index, *edges = map(int, sys.argv[1:])
+    with socket.socket(fileno=fd) as channel:
         threading.Thread(target=end_with, args=(channel,), daemon=True).start()
         try:
-            worker = Worker(channel, int(sys.argv[2]))
+            worker = Worker(channel, index, [Range(*each) for each in zip(edges[::2], edges[1::2], strict=True)])
         except CudaError as error:
             wire.send(channel, failed(error))
             return
