@@ -11,16 +11,27 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
+from functools import cache
 from math import prod
 from typing import Any, Literal
 
 Dim3 = tuple[int, int, int]
 
 
+_PLAIN = (str, int, float, bool, type(None))
+
+
+@cache
+def _field_names(noun: type) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(noun))
+
+
 def plain(noun: Any) -> Any:
     """The JSON form of a noun: dataclasses become objects, tuples lists, bytes their SHA-256."""
+    if type(noun) in _PLAIN:
+        return noun
     if is_dataclass(noun) and not isinstance(noun, type):
-        return {f.name: plain(getattr(noun, f.name)) for f in fields(noun)}
+        return {name: plain(getattr(noun, name)) for name in _field_names(type(noun))}
     if isinstance(noun, Enum):
         return noun.value
     if isinstance(noun, Mapping):

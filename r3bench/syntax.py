@@ -91,6 +91,7 @@ def apply(text: str, edits: Iterable[Edit]) -> str:
     return b"".join((*pieces, data[at:])).decode()
 
 
+@lru_cache(maxsize=64)
 def parse(text: str) -> Node:
     """The root of the syntax tree; its positions are bytes of the UTF-8 text."""
     return Parser(_LANGUAGE).parse(text.encode()).root_node
@@ -102,10 +103,11 @@ _TOKEN = re.compile(
 )
 
 
-def tokens(text: str) -> list[str]:
+@lru_cache(maxsize=256)
+def tokens(text: str) -> tuple[str, ...]:
     """The tokens of a text in order, without comments; a preprocessor line is one token, its spaces made single."""
     found = (match for match in _TOKEN.finditer(text) if match["comment"] is None)
-    return [" ".join(match[0].split()) if match[0].lstrip().startswith("#") else match[0] for match in found]
+    return tuple(" ".join(match[0].split()) if match[0].lstrip().startswith("#") else match[0] for match in found)
 
 
 def walk(node: Node) -> Iterator[Node]:

@@ -166,7 +166,7 @@ class _Splice:
     def known(self) -> set[tuple[str, ...]]:
         """The tokens of every definition that the files hold."""
         held = [node for text in self.files.values() for _, node in definitions(text)]
-        return {tuple(tokens(text_of(whole(node)))) for node in held}
+        return {tokens(text_of(whole(node))) for node in held}
 
     def put(self, text: str) -> dict[str, str]:
         """The files with the text's definitions in them; ``changes`` then says whether that makes any other code."""
@@ -221,7 +221,7 @@ class _Splice:
     def _is_new(self, definition: str, own: Function | None) -> bool:
         """Whether a definition is to be added; what the files hold already is not. BadReply where it may not be."""
         _, node = next(definitions(definition), ("", None))
-        if node is None or tuple(tokens(text_of(node))) in self.known:
+        if node is None or tokens(text_of(node)) in self.known:
             return False
         if own is not None and own.kernel:
             raise BadReply("wrong kernel", f"the answer defines the kernel {own.name}; only {self.kernel} is open")
