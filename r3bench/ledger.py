@@ -43,6 +43,7 @@ from r3bench.stats import Comparison, Decision
 
 FORMAT = 1
 KEYS: Mapping[str, tuple[str, ...]] = {
+    "profile": ("kernel",),
     "archive": ("kernel",),
     "prompt": ("kernel", "sha256"),
     "reply": ("kernel", "step", "turn"),
@@ -271,6 +272,7 @@ _FIELDS: Mapping[str, Mapping[str, Any]] = {
     "run": {"format?": int, "settings?": _Settings, "options?": dict[str, str]},
     "outcome": {"key": str, "kernel?": str, "source?": str, "time": Finite, "outcome": Outcome},
     "comparison": {"key": str, "kernel?": str, "comparison": Comparison},
+    "profile": _KEPT | {"told": dict[str, str]},
     "archive": _KEPT | {"words": tuple[str, ...], "edges": tuple[tuple[Finite, ...], ...]},
     "prompt": _KEPT | {"sha256": str},
     "reply": _TURN

@@ -421,6 +421,19 @@ def evaluate(
     return trial.outcome()
 
 
+def profile(placement: Placement, built: Future[Built], timeout_s: float = 60.0) -> dict[str, str]:
+    """What the device tells of a kernel and of itself, in words by name: its speed of writing, hardware counters."""
+    memory = placement.ring.take(1)[0]
+    gigabytes = float(f"{placement.device.write_speed() / 1e9:.2g}")
+    found = {"memory bandwidth, writing": f"{gigabytes:g} GB/s"}
+    with suppress(CandidateFailure):
+        kernel = placement.device.load(built.result().binary)
+        placement.device.restore(memory)
+        launch = placement.material.unit.launch
+        found |= placement.device.profile(kernel, memory, launch, timeout_s=timeout_s)
+    return found
+
+
 def replay(
     capture: Capture,
     variant: Variant,

@@ -30,7 +30,18 @@ from r3bench.devices import Device, open_device
 from r3bench.levels import examine
 from r3bench.measure import Terms
 from r3bench.model import Capture, Level, Outcome, Target, Variant, content_id
-from r3bench.replay import Builder, Material, Placement, Timing, build, compete, control, evaluate, read_material
+from r3bench.replay import (
+    Builder,
+    Material,
+    Placement,
+    Timing,
+    build,
+    compete,
+    control,
+    evaluate,
+    profile,
+    read_material,
+)
 from r3bench.stats import Budget, Comparison, claims, confirmed
 from r3bench.toolchain import Built, Compiler
 from r3bench.windows import procedure_for
@@ -179,6 +190,15 @@ class ReplayServer:
                 return examine(placement, variant, level, self._compiler, timeout_s=self._timeout_s)
 
         return self._request(capture, unit, (variant,), run)
+
+    def profile(self, capture: Capture, unit: int = 0) -> Future[dict[str, str]]:
+        """What the device tells of the recorded kernel and of itself; see :func:`r3bench.replay.profile`."""
+
+        def run(material: Material, builds: Sequence[Future[Built]]) -> dict[str, str]:
+            with self._placed(material, builds[-1]) as placement:
+                return profile(placement, builds[-1])
+
+        return self._request(capture, unit, (), run)
 
     def compare(
         self,

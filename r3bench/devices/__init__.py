@@ -101,6 +101,11 @@ class Device(Protocol):
         ``place`` is the buffer's name and the byte's number. The CPU device takes a checked build for it.
         """
 
+    def profile(
+        self, kernel: Kernel, memory: Memory, launch: LaunchConfig, *, timeout_s: float = 60.0
+    ) -> dict[str, str]:
+        """What hardware counters say of one launch, by name, in words; nothing where there is no means to count."""
+
     def window(
         self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 10.0
     ) -> float:

@@ -47,11 +47,13 @@ def brief(
     baseline_ns: float | None = None,
     conditions: Iterable[tuple[str, str]] = (),
     ranges: Ranges = MappingProxyType({}),
+    profile: Mapping[str, str] = MappingProxyType({}),
 ) -> Brief:
     """The static part of every prompt for this kernel: equal in every step of a search, and in a resumed one.
 
     ``conditions`` are those of the baseline's measurement as far as they stay the same, ``ranges`` the least and
-    greatest value of each recorded array (:func:`value_ranges`). BuildError where the texts do not define the kernel.
+    greatest value of each recorded array (:func:`value_ranges`), ``profile`` what the device tells of the recorded
+    kernel and of itself. BuildError where the texts do not define the kernel.
     """
     assert capture.source is not None
     main, name = capture.source.main, plain_name(capture.demangled)
@@ -60,8 +62,9 @@ def brief(
     parts = (
         _TASK.format(name=name),
         _EDITS if long else _REWRITE,
-        "# The target\n\n" + "\n".join(f"- {line}" for line in _hardware(target, dict(conditions), baseline_ns)),
-        "# The recorded launch\n\n" + "\n".join(f"- {line}" for line in _launch(capture, ranges)),
+        _listed("The target", _hardware(target, dict(conditions), baseline_ns)),
+        _listed("The recorded launch", _launch(capture, ranges)),
+        *([_listed("Measured there", (f"{name}: {value}" for name, value in profile.items()))] if profile else ()),
         "# The rest of the translation unit\n\n" + _fenced(_shortened(surroundings(texts, main, name))),
         "# Program p0\n\nThe open functions as the search began.\n\n" + _fenced(code),
     )
@@ -73,6 +76,10 @@ def brief(
         first=frozenset(text for whole in texts.values() for text, _ in definitions(whole)),
         subject=_subject(capture, texts, main, name),
     )
+
+
+def _listed(head: str, lines: Iterable[str]) -> str:
+    return f"# {head}\n\n" + "\n".join(f"- {line}" for line in lines)
 
 
 def _subject(capture: Capture, texts: Mapping[str, str], main: str, name: str) -> Subject:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -29,6 +29,8 @@ class Server(Protocol):
     def levels(self) -> tuple[Level, ...]: ...
 
     def verify(self, capture: Capture, variant: Variant, level: Level, unit: int = 0) -> Future[Outcome]: ...
+
+    def profile(self, capture: Capture, unit: int = 0) -> Future[dict[str, str]]: ...
 
     def compare(
         self,
@@ -121,9 +123,13 @@ class Evaluator:
         self._ledger.add_comparison(key, comparison, kernel=self.capture.name)
         return comparison
 
-    def note(self, kind: str, **what: object) -> None:
-        """Write something else into the ledger."""
-        self._ledger.append(kind, kernel=self.capture.name, **what)
+    async def profile(self) -> Mapping[str, str]:
+        """What the device tells of the recorded kernel and of itself; what it told before, where that is on record."""
+        known = self._ledger.find("profile", self.capture.name)
+        if known is None:
+            told = await asyncio.wrap_future(self._server.profile(self.capture))
+            known = self._ledger.append("profile", kernel=self.capture.name, told=told)
+        return dict(known["told"])
 
     @property
     def failures(self) -> tuple[Failures, ...]:

@@ -82,7 +82,8 @@ class Exploration:
         try:
             self.start = await begin(self.kernel, self.evaluator)
             self.archive = await self._first(self.start)
-            steps = self._steps(self.start) if self.archive is not None and self.settings.mode.proposes else None
+            proposes = self.archive is not None and self.settings.mode.proposes
+            steps = await self._steps(self.start) if proposes else None
             if self.archive is not None and steps is not None:
                 await self._generations(self.start, self.archive, steps)
         except (CaptureError, CandidateFailure) as error:
@@ -148,7 +149,7 @@ class Exploration:
             for _, taken in under_way:
                 taken.cancel()
 
-    def _steps(self, start: Start) -> Steps | None:
+    async def _steps(self, start: Start) -> Steps | None:
         """What takes the steps; None where the texts do not define the kernel."""
         try:
             about = brief(
@@ -158,6 +159,7 @@ class Exploration:
                 baseline_ns=start.ns,
                 conditions=start.conditions,
                 ranges=value_ranges(self.kernel.capture),
+                profile=await self.evaluator.profile() if self.settings.profile else {},
             )
         except BuildError as error:
             self.stopped = str(error)

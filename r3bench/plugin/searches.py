@@ -83,9 +83,8 @@ class Running:
         config = self.items[0].config
         try:
             chosen = settings(self.items[0], len(self._ledgers))
-            who = "rules" if chosen.search == "rules" else str(option(config, "proposer"))
             kernels = [kernel(item, ledger) for item, ledger in self._ledgers.items()]
-            patience_s, waiting = number(config, "patience"), waiting_line(config)
+            who, patience_s, waiting = who_proposes(config), number(config, "patience"), waiting_line(config)
             with closing(open_proposers(who, seed=chosen.seed, patience_s=patience_s, waiting=waiting)) as proposer:
                 self._search = Search(
                     kernels, server_of(config), proposer, chosen, progress_line(config), given(config)
@@ -132,9 +131,14 @@ def kernel(item: CaptureItem, ledger: Ledger) -> Kernel:
     )
 
 
+def who_proposes(config: pytest.Config) -> str:
+    return "rules" if option(config, "search") == "rules" else str(option(config, "proposer"))
+
+
 def settings(item: CaptureItem, kernels: int) -> Settings:
     """What the options say, for a search of so many kernels at once."""
     from r3bench.evolve import MODES, Limits, Settings
+    from r3bench.evolve.propose import check_proposers
 
     config, kind = item.config, server_of(item.config).target.device
 
@@ -156,6 +160,7 @@ def settings(item: CaptureItem, kernels: int) -> Settings:
         evaluating=max(Settings().evaluating, 2 * len(os.sched_getaffinity(0))),
         proposing=int(number(config, "proposing")),
         fast_math=bool(option(config, "fast_math")),
+        profile=any(kind not in ("rules", "recorded") for _, kind, _ in check_proposers(who_proposes(config))),
         limits=Limits(
             seconds=number(config, "seconds") * kernels,
             evaluations=limit("evaluations"),

@@ -103,6 +103,7 @@ class FakeDevice:
         self.target = target
         self.orders: tuple[str, ...] = ("forward", "reverse")
         self.sanitizers: tuple[str, ...] = ()
+        self.counters: Mapping[str, str] = {}
         self.cache_bytes = 0
         self.launches = 0
         self.closed = False
@@ -189,6 +190,11 @@ class FakeDevice:
         self, kernel: Kernel, memory: Memory, launch: LaunchConfig, place: tuple[str, int], *, timeout_s: float = 60.0
     ) -> str:
         return ""
+
+    def profile(
+        self, kernel: Kernel, memory: Memory, launch: LaunchConfig, *, timeout_s: float = 60.0
+    ) -> dict[str, str]:
+        return dict(self.counters)
 
     def window(
         self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 10.0

@@ -85,3 +85,12 @@ def test_a_configuration_is_compared_with_the_default(server: ReplayServer) -> N
     assert server.compare(capture, 0, Variant(), slow).result(120).decision is Decision.SLOWER
     assert server.compare(capture, 0, Variant(), Variant()).result(120).decision is Decision.IDENTICAL
     assert server.submit(capture, fast).result(60).verdict.status is Status.MATCH
+
+
+def test_bandwidth_is_told_and_counters_where_they_may_be_counted(server: ReplayServer) -> None:
+    told = server.profile(store.open_capture(capture_of("tendencies_x")[0])).result(120)
+    assert float(told.pop("memory bandwidth, writing").removesuffix(" GB/s")) > 100
+    if not told:
+        pytest.skip("ncu is not here, or may not count on this system")
+    assert int(told["registers per thread"]) > 8
+    assert float(told["bytes written to device memory"]) >= 0

@@ -59,6 +59,7 @@ class FakeServer:
     target: Target = FAKE
     submitted: list[tuple[str, Variant, int, str]] = field(default_factory=list)
     compared: list[tuple[Variant, Variant]] = field(default_factory=list)
+    profiled: int = 0
     levels: tuple[Level, ...] = (Level.SEEN, Level.HELD_OUT, Level.PERTURBED)
     fails_at: Callable[[Variant, Level], str] = lambda variant, level: ""
 
@@ -90,6 +91,12 @@ class FakeServer:
                 binary=binary,
             )
         )
+        return done
+
+    def profile(self, capture: Capture, unit: int = 0) -> Future[dict[str, str]]:
+        self.profiled += 1
+        done: Future[dict[str, str]] = Future()
+        done.set_result({"memory bandwidth, writing": "12 GB/s", "registers per thread": "32"})
         return done
 
     def compare(

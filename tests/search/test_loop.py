@@ -127,6 +127,17 @@ def test_a_resumed_search_asks_nobody_again_and_writes_nothing_twice(tmp_path: P
     assert result.spent.replies == 12
 
 
+def test_what_the_device_tells_is_asked_once_and_stands_in_every_prompt(tmp_path: Path) -> None:
+    told, server = replace(SETTINGS, profile=True), slow(0)
+    for iterations in (2, 4):
+        prompts: list[Prompt] = []
+        search(tmp_path, Scripted(numbered, prompts=prompts), replace(told, iterations=iterations), server=server)
+        assert all("- memory bandwidth, writing: 12 GB/s\n" in prompt.static for prompt in prompts)
+    assert server.profiled == 1
+    search(tmp_path / "untold", Scripted(numbered), replace(SETTINGS, iterations=2), server=server)
+    assert server.profiled == 1
+
+
 def test_no_child_lags_further_behind_its_parent_than_staleness_allows(tmp_path: Path) -> None:
     lags = {}
     for stale in (1, 2):

@@ -50,6 +50,13 @@ def test_the_static_part_says_what_is_known_of_target_and_launch() -> None:
     assert BRIEF.static.endswith("}\n```\n\n")
 
 
+def test_the_static_part_says_what_was_measured_where_that_is_known() -> None:
+    told = {"memory bandwidth, writing": "3300 GB/s", "hits in L2, %": "41.2"}
+    static = brief(capture(), {"kernels.cu": TEXT}, FAKE, profile=told).static
+    assert "# Measured there\n\n- memory bandwidth, writing: 3300 GB/s\n- hits in L2, %: 41.2\n" in static
+    assert "Measured there" not in BRIEF.static
+
+
 def test_the_static_part_names_what_may_overlap() -> None:
     static = brief(capture(disjoint=False), {"kernels.cu": TEXT}, FAKE).static
     assert "pointer arguments may lead to the same memory" in static

@@ -75,6 +75,17 @@ def test_a_request_may_only_verify(running: ReplayServer, recorded: Capture) -> 
     assert (found.verdict.status, found.measurement) == (Status.MATCH, None)
 
 
+def test_what_a_device_tells_of_itself_and_of_the_recorded_kernel(recorded: Capture) -> None:
+    def counting() -> FakeDevice:
+        device = FakeDevice(programs(), write_speed=12.34e9)
+        device.counters = {"registers per thread": "32"}
+        return device
+
+    with ReplayServer(counting, compiler=FakeCompiler()) as opened:
+        told = opened.profile(recorded).result(10)
+    assert told == {"memory bandwidth, writing": "12 GB/s", "registers per thread": "32"}
+
+
 def test_every_request_is_answered_whatever_the_others_do(running: ReplayServer, recorded: Capture) -> None:
     names = ["add", "wrong", "crash", "hang", "syntax error", "quick", "large", "texture", "nothing", "scribble"] * 6
     futures = [running.submit(recorded, variant(name), unit=at % 2) for at, name in enumerate(names)]

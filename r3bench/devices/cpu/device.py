@@ -189,6 +189,11 @@ class CpuDevice:
             self._watched = 0
         return violations.writer(self._resources.arena.page)
 
+    def profile(
+        self, kernel: Kernel, memory: Memory, launch: LaunchConfig, *, timeout_s: float = 60.0
+    ) -> dict[str, str]:
+        return {}
+
     def window(
         self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 10.0
     ) -> float:

@@ -1,4 +1,4 @@
-"""One launch and nothing else, for a sanitizer to watch: ``python -m r3bench.devices.cuda.alone FOLDER``.
+"""One launch and nothing else, for a tool to watch: ``python -m r3bench.devices.cuda.alone FOLDER``.
 
 In the folder are ``job.json``, ``image``, and the contents of the buffers by number.
 """
@@ -18,8 +18,8 @@ from cuda.bindings import driver as cuda
 
 from r3bench.devices.cuda.driver import CudaError, call
 from r3bench.devices.cuda.launches import Launches, Shape
-from r3bench.devices.cuda.sanitizer import FAILED
 from r3bench.devices.cuda.service import Service
+from r3bench.devices.cuda.watched import FAILED
 
 
 class _Plain(Service):
@@ -29,7 +29,7 @@ class _Plain(Service):
         self.stream = call(cuda.cuStreamCreate, int(cuda.CUstream_flags.CU_STREAM_DEFAULT))
 
     def poison_shared_memory(self) -> None:
-        """Nothing: the sanitizer would watch that, too."""
+        """Nothing: the tool would watch that, too."""
 
 
 def main(folder: Path) -> int:

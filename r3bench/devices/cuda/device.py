@@ -14,6 +14,7 @@ import numpy as np
 from r3bench.compare import EXACT, Found, Tolerance, buffers, difference_found, differences, tolerance_of, verdict_of
 from r3bench.compare import Buffer as Compared
 from r3bench.devices import Bytes, Kernel, Memory
+from r3bench.devices.cuda import profiler
 from r3bench.devices.cuda import sanitizer as sanitizing
 from r3bench.devices.cuda.memory import Contents, CudaMemory, Recorded
 from r3bench.devices.cuda.process import OURS, Worker
@@ -231,6 +232,14 @@ class CudaDevice:
         self, kernel: Kernel, memory: Memory, launch: LaunchConfig, place: tuple[str, int], *, timeout_s: float = 60.0
     ) -> str:
         return ""
+
+    def profile(
+        self, kernel: Kernel, memory: Memory, launch: LaunchConfig, *, timeout_s: float = 60.0
+    ) -> dict[str, str]:
+        """What ncu counts of one launch in a process of its own, where it is here and may count."""
+        held, binary = self._own(memory), self._own_kernel(kernel).binary
+        _check_launch(binary.symbol, launch)
+        return profiler.counters(self._index, binary.image, binary.symbol, held, launch, timeout_s)
 
     def window(
         self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 10.0
