@@ -45,7 +45,7 @@ define ptx_kernel void @small(ptr %to) {
 declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)
 declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
 """
-_SOURCES = ("model.py", "space", "frontend.py", "frontend", "prelude", "lowering.py", "lowering", "toolchain")
+_SOURCES = ("model.py", "space", "frontend", "prelude", "lowering.py", "lowering", "toolchain")
 
 
 def main(control_fd: int) -> NoReturn:
@@ -129,6 +129,7 @@ def _kill(pid: int) -> None:
         return
 
 
+_ahead = frontend.Ahead()
 _channels: list[socket.socket] = []
 """Open until this process is gone: the parent takes a closed channel for its end, and must find its last words."""
 
@@ -188,6 +189,7 @@ def _answer(channel: socket.socket) -> None:
     try:
         if isinstance(job, FrontendJob):
             wire.send(channel, {}, _ir(job).encode())
+            _ahead.start()
         else:
             product = build.build(job, lambda module: _parent_knows(channel, module))
             wire.send(channel, _header(product), product.image)
@@ -199,7 +201,13 @@ def _answer(channel: socket.socket) -> None:
 
 def _ir(job: FrontendJob) -> str:
     return frontend.compile_ir(
-        dict(job.files), job.main, flags=job.flags, arch=job.arch, timeout_s=job.timeout_s, debug=job.debug
+        dict(job.files),
+        job.main,
+        flags=job.flags,
+        arch=job.arch,
+        timeout_s=job.timeout_s,
+        debug=job.debug,
+        ahead=_ahead,
     )
 
 

@@ -20,6 +20,7 @@ from r3bench import frontend, sealing
 from r3bench.devices.cpu.arena import Arena
 from r3bench.devices.cpu.device import CpuDevice
 from r3bench.errors import BuildError, DeviceFault, LaunchError, ReplayTimeout, Unsupported
+from r3bench.frontend import clang
 from r3bench.model import Binary, Configuration, LaunchConfig
 from r3bench.remix import BuildRequest, UnitFacts
 from r3bench.toolchain import Compiler
@@ -45,7 +46,6 @@ FILES = {
     "dependency of a pragma": '#pragma GCC dependency "{secret}"\n#error out of reach',
     "environment of the process": '#include "/proc/self/environ"',
     "memory map of the process": '#include "/proc/self/maps"',
-    "standard input": '#include "/dev/stdin"',
     "a device": '#include "/dev/urandom"',
     "the project's own files": f'#include "{Path(frontend.__file__)}"',
     "module": "#pragma clang module import std",
@@ -62,6 +62,13 @@ def test_compiler_seal(text: str, tmp_path: Path) -> None:
     told = str(caught.value) + "".join(map(str, caught.value.diagnostics))
     assert SECRET not in told
     assert SECRET.replace("-", "_") not in told
+
+
+def test_compiler_has_read_all_of_its_standard_input() -> None:
+    kernel = "\n__global__ void k() {}\n"
+    assert frontend.compile_ir({"k.cu": f'#include "/dev/stdin"{kernel}'}, "k.cu") == frontend.compile_ir(
+        {"k.cu": kernel}, "k.cu"
+    )
 
 
 def test_without_its_seal_the_compiler_reads_what_it_is_told_to(
@@ -114,7 +121,7 @@ def test_compiler_limits(text: str, message: str) -> None:
 
 
 def test_compiler_limits_its_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(frontend._LIMITS, "fsize", 1 << 20)
+    monkeypatch.setitem(clang.LIMITS, "fsize", 1 << 20)
     numbers = ",".join(map(str, range(300_000)))
     with pytest.raises(BuildError, match="wrote more than 1 MiB"):
         frontend.compile_ir({"k.cu": f"__device__ int x[] = {{{numbers}}};\n__global__ void k() {{}}"}, "k.cu")
