@@ -302,7 +302,7 @@ class Binary:
     target: Target
     symbol: str
     image: bytes
-    format: Literal["object", "ptx", "cubin", "fatbin", "hsaco"]
+    format: Literal["object", "ptx", "cubin", "fatbin", "hsaco", "amdgcn"]
     facts: tuple[tuple[str, int], ...] = ()
 
     @property

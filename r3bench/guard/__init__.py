@@ -10,23 +10,21 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from r3bench import commits, store, syntax, worktree
-from r3bench.errors import BuildError, CandidateFailure, CaptureError
+from r3bench.errors import BuildError, CaptureError
+from r3bench.guard import code
 from r3bench.guard.rulings import Gate, Ruling, rule
-from r3bench.model import Capture, Outcome, Status, Target, Variant, facts_of
+from r3bench.model import Capture, Outcome, Status, Variant
 from r3bench.server import ReplayServer
 from r3bench.stats import Comparison
-from r3bench.toolchain import Built
 from r3bench.worktree import Folder, Tree
 
 _NO_ANSWER = (Status.UNSUPPORTED, Status.VACUOUS)
-_ARCH = "sm_90"  # what code is compared for where a capture names no GPU
 
 __all__ = ["Gate", "Guarded", "Ruling", "Terms", "deleted_stores", "judge", "relative_store"]
 
@@ -36,7 +34,7 @@ class Guarded:
     """The guard's answer for one kernel; ``detail`` is one sentence, ``notes`` are what else to know.
 
     ``comparison`` is the contest of head (candidate) against base (baseline), None where nothing was timed. ``static``
-    counts each side's code for a GPU, empty where it was not compared; ``place`` is file and line of head's kernel.
+    counts both sides' code by GPU, empty where it was not compared; ``place`` is file and line of head's kernel.
     """
 
     kernel: str
@@ -45,7 +43,7 @@ class Guarded:
     gate: Gate
     comparison: Comparison | None = None
     notes: tuple[str, ...] = ()
-    static: tuple[tuple[str, dict[str, Any]], ...] = ()
+    static: tuple[tuple[str, code.Sides], ...] = ()
     place: tuple[str, int] | None = None
 
 
@@ -76,8 +74,9 @@ def judge(capture: Capture, gate: Gate, terms: Terms) -> Guarded:
     """The ruling on one kernel. CaptureError, TreeError and DeviceUnavailable are raised."""
     base, head = (side_of(capture, tree) for tree in (terms.base, terms.head))
     ruling, detail, comparison = _ruled(capture, base, head, gate, terms)
-    both = comparison is not None or ruling is Ruling.INVALID
-    static = _static(capture, base, head, terms) if both else {}
+    static: code.Compared = {}
+    if (comparison is not None or ruling is Ruling.INVALID) and base.variant is not None and head.variant is not None:
+        static = code.compared(capture, base.variant, head.variant, terms.server)
     return Guarded(
         kernel=capture.name,
         ruling=ruling,
@@ -223,47 +222,11 @@ def in_words(outcome: Outcome) -> str:
 
 # -- what else to know ----------------------------------------------------------------------------------------------
 
-_COUNTS = ("registers", "spills", "shared_bytes", "ptx_instructions")
 
-
-def _static(capture: Capture, base: Side, head: Side, terms: Terms) -> dict[str, dict[str, Any]]:
-    """Counts of both sides' code for a GPU, whether or not one is here; empty where there is only one side."""
-    if base.variant is None or head.variant is None:
-        return {}
-    arch = dict(capture.recorded_on).get("arch", "")
-    target = Target(device="cuda", arch=arch if arch.startswith("sm_") else _ARCH)
-    if terms.server.target.device == "cuda":
-        target = terms.server.target
-    builds = {
-        name: terms.server.compiled(capture, variant, target)
-        for name, variant in (("base", base.variant), ("head", head.variant))
-    }
-    return {name: _counts(build) for name, build in builds.items()}
-
-
-def _counts(build: Future[Built]) -> dict[str, Any]:
-    """Registers and spills where ptxas is here, shared memory, instructions of PTX, and of the optimized IR by kind."""
-    try:
-        facts = facts_of(build.result().binary.facts)
-    except CandidateFailure as failure:
-        return {"failed": str(failure)}
-    if "spill_store_bytes" in facts:
-        facts["spills"] = facts["spill_store_bytes"] + facts["spill_load_bytes"]
-    mix = {name.removeprefix("op_"): count for name, count in facts.items() if name.startswith("op_")}
-    return {**{name: facts[name] for name in _COUNTS if name in facts}, "instructions": mix}
-
-
-def _notes(capture: Capture, terms: Terms, static: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _notes(capture: Capture, terms: Terms, static: code.Compared) -> Iterator[str]:
     if _capture_changed(capture, terms):
         yield f"its capture is not that of {terms.base.name}: both sides were judged by the new one"
-    for side, counts in static.items():
-        if "failed" in counts:
-            yield f"no code for a GPU from {side}: {counts['failed']}"
-            return
-    for name in _COUNTS if static else ():
-        before, after = static["base"].get(name), static["head"].get(name)
-        if before != after:
-            yield f"code for a GPU: {name.replace('_', ' ')} {before} -> {after}"
+    yield from code.notes(static)
 
 
 def _capture_changed(capture: Capture, terms: Terms) -> bool:

@@ -84,14 +84,16 @@ def _evidence(finding: Finding) -> Iterator[str]:
     counts = static_rows(finding)
     if counts:
         yield ""
-        yield grid(("compiled code", "base", "head"), counts)
+        yield grid(("code for", "what", "base", "head"), counts)
 
 
-def static_rows(finding: Finding) -> list[tuple[str, str, str]]:
-    """What of the compiled code differs between the two sides: registers, spills, instructions."""
-    static = finding.get("static")
-    if not static:
-        return []
-    base, head = ({**side, **side.get("instructions", {})} for side in (static["base"], static["head"]))
-    names = [key for key in {**base, **head} if key != "instructions" and base.get(key) != head.get(key)]
-    return [(key.replace("_", " "), str(base.get(key, "-")), str(head.get(key, "-"))) for key in names]
+def static_rows(finding: Finding) -> list[tuple[str, str, str, str]]:
+    """What of the compiled code differs between the two sides, by GPU: registers, spills, instructions by kind."""
+    return [row for arch, sides in (finding.get("static") or {}).items() for row in _changed(arch, sides)]
+
+
+def _changed(arch: str, sides: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, str, str]]:
+    base, head = ({**side, **side.get("mix", {})} for side in (sides["base"], sides["head"]))
+    for key in {**base, **head}:
+        if key not in ("mix", "failed") and base.get(key) != head.get(key):
+            yield arch, key.replace("_", " "), str(base.get(key, "-")), str(head.get(key, "-"))

@@ -9,13 +9,16 @@
     worker.py      the compile server: forks workers, one LLVM option set each     (child)
     build.py       the stages of one build                                         (child)
     irtext.py, specialize.py    IR as text: one kernel, with a unit's facts compiled in
-    passes.py, codegen.py, libdevice.py    llvmlite: optimization, emission, device mathematics
+    passes.py, codegen.py          llvmlite: optimization, emission
+    bitcode.py, libdevice.py, ocml.py    device mathematics of NVIDIA's and AMD's libraries
+    amdgpu.py                      the same kernel for AMD GPUs, to be read and not run
 """
 
 from __future__ import annotations
 
 from r3bench.remix import BuildRequest
 from r3bench.space import UnitFacts
+from r3bench.toolchain.amdgpu import ARCHES as AMD_GPUS
 from r3bench.toolchain.compiler import Built, Compiler
 
-__all__ = ["BuildRequest", "Built", "Compiler", "UnitFacts"]
+__all__ = ["AMD_GPUS", "BuildRequest", "Built", "Compiler", "UnitFacts"]

@@ -15,10 +15,11 @@ from r3bench import lowering
 from r3bench.errors import BuildError, Unsupported
 from r3bench.lowering import checked
 from r3bench.model import Global, Target
-from r3bench.toolchain import assembler, codegen, irtext, libdevice, padding, passes
+from r3bench.toolchain import amdgpu, assembler, codegen, irtext, libdevice, ocml, padding, passes
 from r3bench.toolchain.job import Job
 from r3bench.toolchain.specialize import bound, specialize
 
+_FORMATS = {"cpu": "object", "cuda": "ptx", "hip": "amdgcn"}
 _LINKED_BY_THE_DRIVER = {"vprintf", "__assertfail", "malloc", "free"}
 # Registers by which a kernel could tell one launch from another.
 _OUTSIDE = re.compile(
@@ -58,7 +59,12 @@ def build(job: Job, known: Callable[[str], bool]) -> Product:
         whole = checked.instrument(job.ir) if job.checked else job.ir
         ir = specialize(_isolated(whole, job.symbol), job.symbol, job.configuration, job.facts)
         product.facts = tuple((f"reads_{name}", 1) for name in sorted(set(_OUTSIDE.findall(ir))))
-    ir = _for_cuda(ir, job) if job.target.device == "cuda" else _for_cpu(ir, job, made, product)
+    if job.target.device == "cuda":
+        ir = _for_cuda(ir, job)
+    elif job.target.device == "hip":
+        ir = amdgpu.translate(ir, job.symbol, str(made.target_data))
+    else:
+        ir = _for_cpu(ir, job, made, product)
     with product.stage("optimize"):
         module = _optimized(ir, job, made)
         text = codegen.normalized(module)
@@ -73,8 +79,8 @@ def build(job: Job, known: Callable[[str], bool]) -> Product:
         with product.stage("emit"):
             product.image = codegen.emit(module, made, job.target)
             product.facts += codegen.facts(text, product.image, job.target, job.ptx_version)
+        product.format = _FORMATS[job.target.device]
         if job.target.device == "cuda":
-            product.format = "ptx"
             _assemble(product, job)
     return product
 
@@ -165,6 +171,8 @@ def _optimized(ir: str, job: Job, made: llvm.TargetMachine) -> llvm.ModuleRef:
     module, context = codegen.parsed(ir)
     if job.target.device == "cuda":
         libdevice.link(module, ir, context)
+    elif job.target.device == "hip":
+        ocml.link(module, ir, context, job.target.arch)
     passes.run(module, made, job.configuration)
     passes.strip_names(module, made)
     return module

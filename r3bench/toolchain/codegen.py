@@ -11,6 +11,7 @@ import llvmlite.binding as llvm
 
 from r3bench.errors import BuildError
 from r3bench.model import Target
+from r3bench.toolchain import amdgpu
 
 CUDA_TRIPLE = "nvptx64-nvidia-cuda"
 _OPERATION = re.compile(r"^  (?:%[\w.]+ = )?(?:tail |musttail |notail )?([a-z]\w*)", re.MULTILINE)
@@ -29,15 +30,16 @@ def host_triple() -> str:
 
 
 def machine(target: Target, ptx_version: int) -> llvm.TargetMachine:
-    """The target machine code is generated with; BuildError for a device that has none."""
+    """The target machine code is generated with."""
     if target.device == "cuda":
         return _nvptx(target.arch, ptx_version)
-    if target.device == "cpu":
-        features = host_features() if target.arch == host_cpu() else ""
-        made = llvm.Target.from_triple(host_triple())
-        # Position independent: the object is linked wherever the loader has room.
-        return made.create_target_machine(cpu=target.arch, features=features, opt=3, reloc="pic", codemodel="small")
-    raise BuildError(f"code for {target.device} is not part of this version; build for cpu or cuda")
+    if target.device == "hip":
+        made = llvm.Target.from_triple(amdgpu.TRIPLE)
+        return made.create_target_machine(cpu=target.arch, opt=3, reloc="pic", codemodel="default")
+    features = host_features() if target.arch == host_cpu() else ""
+    made = llvm.Target.from_triple(host_triple())
+    # Position independent: the object is linked wherever the loader has room.
+    return made.create_target_machine(cpu=target.arch, features=features, opt=3, reloc="pic", codemodel="small")
 
 
 def _nvptx(arch: str, ptx_version: int) -> llvm.TargetMachine:
@@ -79,10 +81,10 @@ def sha256(text: str) -> str:
 
 
 def emit(module: llvm.ModuleRef, made: llvm.TargetMachine, target: Target) -> bytes:
-    """Machine code of a module, which cannot be emitted again."""
-    if target.device == "cuda":
-        return str(made.emit_assembly(module)).encode()
-    return bytes(made.emit_object(module))
+    """Machine code of a module, which cannot be emitted again: text for a GPU, an object for a CPU."""
+    if target.device == "cpu":
+        return bytes(made.emit_object(module))
+    return str(made.emit_assembly(module)).encode()
 
 
 def facts(ir: str, image: bytes, target: Target, ptx_version: int) -> tuple[tuple[str, int], ...]:
@@ -98,6 +100,9 @@ def _code_facts(image: bytes, target: Target, ptx_version: int) -> Iterator[tupl
         yield "ptx_version", ptx_version
         yield "ptx_instructions", len(re.findall(r"^\t(?!\.)[^\n]*;$", text, re.MULTILINE))
         yield "shared_bytes", _shared_bytes(text)
+        return
+    if target.device == "hip":
+        yield from amdgpu.counts(image.decode())
         return
     sections = llvm.ObjectFileRef.from_data(image).sections()
     yield "code_bytes", sum(section.size() for section in sections if section.is_text())

@@ -27,7 +27,7 @@ from r3bench import frontend, sealing
 from r3bench.errors import BuildError
 from r3bench.model import Configuration, LaunchConfig, Target, content_id, plain
 from r3bench.space import UnitFacts
-from r3bench.toolchain import assembler, build, codegen, libdevice, wire
+from r3bench.toolchain import assembler, build, codegen, libdevice, ocml, wire
 from r3bench.toolchain.job import FrontendJob, Job
 
 _PR_SET_PDEATHSIG = 1
@@ -45,6 +45,7 @@ define ptx_kernel void @small(ptr %to) {
 declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)
 declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
 """
+_LIBRARIES = {"cuda": libdevice, "hip": ocml}
 _SOURCES = ("model.py", "space", "frontend", "prelude", "lowering.py", "lowering", "toolchain")
 
 
@@ -108,8 +109,8 @@ def _serve(control: socket.socket, workers: set[int]) -> bool:
         workers.discard(request["reap"])
         control.send(json.dumps({"status": os.waitpid(request["reap"], 0)[1]}).encode())
         return True
-    if request["role"] == "cuda":
-        libdevice.preload()
+    if request["role"] in _LIBRARIES:
+        _LIBRARIES[request["role"]].preload()
     pid = os.fork()
     if pid == 0:
         control.close()
@@ -166,7 +167,7 @@ def _seal(channel: socket.socket, role: str) -> None:
     """
     if role == "cuda":
         sealing.refuse(sealing.REACHING_OUT)
-    elif role == "cpu":
+    elif role in ("cpu", "hip"):
         ours, no_code = ((0, channel.fileno()),), (2, mmap.PROT_EXEC)
         sealing.restrict_files()
         sealing.limit(fsize=_MOST_WORDS, nofile=0, nproc=0)

@@ -77,7 +77,10 @@ def test_slower_fails_its_item_with_a_status_of_its_own(repository: pytest.Pytes
     assert (row["kernel"], row["verdict"], row["fails"]) == ("app/scale", "slower", True)
     assert row["comparison"]["decision"] == "slower"
     assert row["comparison"]["repeat"]["decision"] == "slower"  # in a fresh process
-    assert row["static"]["head"]["ptx_instructions"] > row["static"]["base"]["ptx_instructions"]
+    for gpu, count in (("sm_90", "ptx_instructions"), ("gfx90a", "instructions"), ("gfx1100", "instructions")):
+        sides = row["static"][gpu]
+        assert sides["head"][count] > sides["base"][count]
+        assert any(note.startswith(f"code for {gpu}: ") for note in row["notes"])
     assert 'name="r3_verdict" value="slower"' in (repository.path / "out.xml").read_text()
 
 

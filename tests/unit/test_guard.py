@@ -119,9 +119,15 @@ def test_the_absolute_part_of_a_gate_takes_a_claim_away(trees: Trees) -> None:
 
 def test_code_for_a_gpu_is_counted_on_both_sides(trees: Trees) -> None:
     static = dict(trees.judge("add", "slow#add").static)
-    assert set(static) == {"base", "head"}
+    assert set(static) == {"sm_90", "gfx90a", "gfx942", "gfx1100"}
+    assert all(set(sides) == {"base", "head"} for sides in static.values())
     notes = trees.judge("texture#add", "texture#add other").notes
-    assert notes == ("no code for a GPU from base: kernels.cu reads a texture, which the fake device has not.",)
+    said = "kernels.cu reads a texture, which the fake device has not."
+    # The same of several GPUs is said once.
+    assert notes == tuple(f"no code for {of} GPUs from {side}: {said}" for of in ("NVIDIA", "AMD") for side in SIDES)
+
+
+SIDES = ("base", "head")
 
 
 def test_a_capture_that_the_base_has_differently_is_told(trees: Trees) -> None:

@@ -270,11 +270,6 @@ def test_a_configuration_that_cannot_be_is_refused(
         build(compiler, configuration=configuration)
 
 
-def test_hip_is_not_built_yet(compiler: Compiler) -> None:
-    with pytest.raises(BuildError, match="hip"):
-        build(compiler, target=Target(device="hip", arch="gfx942"))
-
-
 # -- the workers ----------------------------------------------------------------------------------------------------
 
 

@@ -83,7 +83,7 @@ def _section(finding: Finding) -> Markup:
         element("p", as_sentence(finding["detail"])) if finding["detail"] else "",
         *bullets(finding["notes"]),
         *([element("div", contest("head against base", comparison), class_="pair")] if comparison is not None else []),
-        *([table("Compiled code", ("what", "base", "head"), rows)] if rows else []),
+        *([table("Compiled code", ("code for", "what", "base", "head"), rows)] if rows else []),
         *([code.difference(finding["diff"], LINES)] if finding.get("diff") else []),
         class_="kernel",
     )
