@@ -6,9 +6,11 @@
     memory.cpp     allocations, by address                         recording.cpp  which launches, one at a time
     modules.cpp    images, kernels, variables (images.cpp: formats) unit.cpp       one recorded launch
     streams.cpp    streams, captures into graphs, waiting          pages.cpp      digests of pages (pages.cu)
-    profile.cpp    the time of every launch                        pipeline.cpp   device to disk (stripes.cpp)
-    plan.cpp       what the user asked for                         coverage.cpp   what became of every launch
-    copies.cpp     what else writes device memory                  graphs.cpp     launches inside graphs
+    profile.cpp    the time of every launch                        staging.cpp    kept on the device for a while
+    plan.cpp       what the user asked for                         pipeline.cpp   device to disk (stripes.cpp)
+    reach.cpp      what a launch can reach                         background.cpp while the application goes on
+    copies.cpp     what else writes device memory                  coverage.cpp   what became of every launch
+    graphs.cpp     launches inside graphs                          contexts.cpp   what ends with a context
     substitutes.cpp  tuned kernels in place of the original        hip.cpp        the same of HIP, as far as it goes
 
 It needs glibc 2.17 or newer and a CUDA driver, no toolkit and no C++ library. Without a plan (``R3BENCH_PLAN``) it

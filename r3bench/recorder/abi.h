@@ -12,6 +12,7 @@ using Handle = void *;
 
 enum : Result {
     SUCCESS = 0,
+    OUT_OF_MEMORY = 2,
     NOT_FOUND = 500,
     NOT_READY = 600,
 };

@@ -46,6 +46,7 @@ void coverage_waited() {
 }
 
 void coverage_write(bool ended) {
+    Held held(count_lock);
     Text text, path;
     text.add("{\"pid\": %d, \"ended\": %s, \"seconds\": %.6f, ", getpid(), ended ? "true" : "false", elapsed());
     text.add("\"first_launch\": %.6f, \"last_wait\": %.6f, \"unknown\": %ld, \"kernels\": [", first_launch, last_wait, unknown);

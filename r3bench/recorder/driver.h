@@ -9,12 +9,14 @@ namespace r3 {
 #define R3_DRIVER_FUNCTIONS(F)                                                            \
     F(cuCtxSynchronize, Result, ())                                                       \
     F(cuCtxGetCurrent, Result, (Handle *))                                                \
+    F(cuCtxSetCurrent, Result, (Handle))                                                  \
     F(cuCtxGetDevice, Result, (int *))                                                    \
     F(cuDeviceGetAttribute, Result, (int *, int, int))                                    \
     F(cuDeviceGetName, Result, (char *, int, int))                                        \
     F(cuDriverGetVersion, Result, (int *))                                                \
     F(cuStreamCreate, Result, (Handle *, unsigned))                                       \
     F(cuStreamQuery, Result, (Handle))                                                    \
+    F(cuStreamSynchronize, Result, (Handle))                                              \
     F(cuStreamIsCapturing, Result, (Handle, int *))                                       \
     F(cuThreadExchangeStreamCaptureMode, Result, (int *))                                 \
     F(cuEventCreate, Result, (Handle *, unsigned))                                        \
@@ -25,8 +27,11 @@ namespace r3 {
     F(cuEventDestroy_v2, Result, (Handle))                                                \
     F(cuMemAlloc_v2, Result, (Address *, size_t))                                         \
     F(cuMemFree_v2, Result, (Address))                                                    \
+    F(cuMemGetInfo_v2, Result, (size_t *, size_t *))                                      \
     F(cuMemGetAddressRange_v2, Result, (Address *, size_t *, Address))                    \
     F(cuMemHostAlloc, Result, (void **, size_t, unsigned))                                \
+    F(cuMemFreeHost, Result, (void *))                                                    \
+    F(cuMemcpyHtoD_v2, Result, (Address, const void *, size_t))                           \
     F(cuMemcpyDtoHAsync_v2, Result, (void *, Address, size_t, Handle))                    \
     F(cuMemcpyDtoH_v2, Result, (void *, Address, size_t))                                 \
     F(cuMemcpyDtoDAsync_v2, Result, (Address, Address, size_t, Handle))                   \

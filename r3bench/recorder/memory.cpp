@@ -1,6 +1,7 @@
 // Every way in which an application gets and returns memory.
 #include "memory.h"
 
+#include "background.h"
 #include "driver.h"
 #include "interpose.h"
 #include "system.h"
@@ -68,6 +69,13 @@ bool memory_is_texture(uint64_t word) {
 
 void memory_renew() { table_lock.renew(); }
 
+// Where memory of ours is in the way, it is given back and the application asks again.
+template <class F>
+static Result with_room(F &&allocate) {
+    Result result = allocate();
+    return result == OUT_OF_MEMORY && background_wait() ? allocate() : result;
+}
+
 static Result added(Result result, const Address *address, size_t nbytes, const char *kind) {
     if (result == SUCCESS && address) memory_add(*address, nbytes, kind);
     return result;
@@ -99,19 +107,22 @@ static Result noted(Result result, const uint64_t *handle) {
 using r3::Address;
 using r3::Handle;
 
+// An entry point that puts the address of `nbytes` at `at`.
+#define R3_MEMORY(name, parameters, arguments, kind) \
+    R3_ENTRY(name, parameters, arguments,            \
+             { return r3::added(r3::with_room([=] { return real_##name arguments; }), at, nbytes, kind); })
+
 // -- device memory --
 
-R3_ENTRY(cuMemAlloc_v2, (Address *at, size_t nbytes), (at, nbytes),
-         { return r3::added(real_cuMemAlloc_v2(at, nbytes), at, nbytes, "device"); })
+R3_MEMORY(cuMemAlloc_v2, (Address *at, size_t nbytes), (at, nbytes), "device")
 
 R3_ENTRY(cuMemAllocPitch_v2, (Address *at, size_t *pitch, size_t width, size_t height, unsigned element),
          (at, pitch, width, height, element), {
-             r3::Result result = real_cuMemAllocPitch_v2(at, pitch, width, height, element);
+             r3::Result result = r3::with_room([=] { return real_cuMemAllocPitch_v2(at, pitch, width, height, element); });
              return r3::added(result, at, result == r3::SUCCESS ? *pitch * height : 0, "device");
          })
 
-R3_ENTRY(cuMemAllocManaged, (Address *at, size_t nbytes, unsigned flags), (at, nbytes, flags),
-         { return r3::added(real_cuMemAllocManaged(at, nbytes, flags), at, nbytes, "managed"); })
+R3_MEMORY(cuMemAllocManaged, (Address *at, size_t nbytes, unsigned flags), (at, nbytes, flags), "managed")
 
 R3_ENTRY(cuMemFree_v2, (Address at), (at), {
     r3::removed(at);
@@ -120,18 +131,15 @@ R3_ENTRY(cuMemFree_v2, (Address at), (at), {
 
 // -- stream-ordered memory and pools --
 
-R3_ENTRY(cuMemAllocAsync, (Address *at, size_t nbytes, Handle stream), (at, nbytes, stream),
-         { return r3::added(real_cuMemAllocAsync(at, nbytes, stream), at, nbytes, "pool"); })
+R3_MEMORY(cuMemAllocAsync, (Address *at, size_t nbytes, Handle stream), (at, nbytes, stream), "pool")
 
-R3_ENTRY(cuMemAllocAsync_ptsz, (Address *at, size_t nbytes, Handle stream), (at, nbytes, stream),
-         { return r3::added(real_cuMemAllocAsync_ptsz(at, nbytes, stream), at, nbytes, "pool"); })
+R3_MEMORY(cuMemAllocAsync_ptsz, (Address *at, size_t nbytes, Handle stream), (at, nbytes, stream), "pool")
 
-R3_ENTRY(cuMemAllocFromPoolAsync, (Address *at, size_t nbytes, Handle pool, Handle stream), (at, nbytes, pool, stream),
-         { return r3::added(real_cuMemAllocFromPoolAsync(at, nbytes, pool, stream), at, nbytes, "pool"); })
+R3_MEMORY(cuMemAllocFromPoolAsync, (Address *at, size_t nbytes, Handle pool, Handle stream),
+          (at, nbytes, pool, stream), "pool")
 
-R3_ENTRY(cuMemAllocFromPoolAsync_ptsz, (Address *at, size_t nbytes, Handle pool, Handle stream),
-         (at, nbytes, pool, stream),
-         { return r3::added(real_cuMemAllocFromPoolAsync_ptsz(at, nbytes, pool, stream), at, nbytes, "pool"); })
+R3_MEMORY(cuMemAllocFromPoolAsync_ptsz, (Address *at, size_t nbytes, Handle pool, Handle stream),
+          (at, nbytes, pool, stream), "pool")
 
 R3_ENTRY(cuMemFreeAsync, (Address at, Handle stream), (at, stream), {
     r3::removed(at);
@@ -144,6 +152,10 @@ R3_ENTRY(cuMemFreeAsync_ptsz, (Address at, Handle stream), (at, stream), {
 })
 
 // -- mapped memory --
+
+R3_ENTRY(cuMemCreate, (uint64_t *handle, size_t nbytes, const void *properties, uint64_t flags),
+         (handle, nbytes, properties, flags),
+         { return r3::with_room([=] { return real_cuMemCreate(handle, nbytes, properties, flags); }); })
 
 R3_ENTRY(cuMemMap, (Address at, size_t nbytes, size_t offset, uint64_t handle, uint64_t flags),
          (at, nbytes, offset, handle, flags),

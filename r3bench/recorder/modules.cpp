@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "background.h"
 #include "driver.h"
 #include "folder.h"
 #include "interpose.h"
@@ -69,6 +70,7 @@ void loaded_file(Handle handle, bool library, const char *path) {
 // Functions of what is unloaded are forgotten; kernels stay for the report.
 void unloaded(Handle handle) {
     if (!plan().active) return;
+    background_wait();
     Held held(table_lock);
     Module **module = modules.find(handle);
     if (!module || !*module) return;

@@ -1,4 +1,5 @@
-// 128 bits that stand for the content of each page, zero for a page of zeros. One warp a page.
+// 128 bits that stand for the content of each page, zero for a page of zeros; and which allocations its words lead to.
+// One warp a page.
 // pages.ptx beside this file is made from it; tests/recorder/test_pages.py makes it anew and compares.
 
 using u32 = unsigned int;
@@ -6,6 +7,17 @@ using u64 = unsigned long long;
 
 struct alignas(16) Pair {
     u64 low, high;
+};
+
+struct Span {
+    u64 first, end;
+};
+
+// Allocations in order of address, words from `low` to `low + span` may lead into them; a mark for each that one does.
+struct Reach {
+    const Span *spans;
+    u64 count, low, span;
+    unsigned char *marks;
 };
 
 static __device__ u64 mixed(u64 word) {
@@ -22,8 +34,21 @@ static __device__ u64 summed(u64 value) {
     return value;
 }
 
+static __device__ void follow(u64 word, const Reach &reach) {
+    if (word - reach.low > reach.span) return;
+    u64 from = 0, to = reach.count;
+    while (from < to) {
+        u64 middle = (from + to) / 2;
+        if (reach.spans[middle].first <= word) from = middle + 1;
+        else to = middle;
+    }
+    if (from && word <= reach.spans[from - 1].end) reach.marks[from - 1] = 1;
+}
+
 // `at` is aligned to 16 bytes; pages of 4096 bytes, the last may be shorter.
-extern "C" __global__ void r3_pages(const unsigned char *at, u64 nbytes, Pair *digests) {
+extern "C" __global__ void r3_pages(const unsigned char *at, u64 nbytes, Pair *digests, const Span *spans, u64 count,
+                                    u64 low_word, u64 span, unsigned char *marks) {
+    const Reach reach = {spans, count, low_word, span, marks};
     u64 page = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / 32;
     u32 lane = threadIdx.x % 32;
     u64 start = page * 4096;
@@ -39,6 +64,7 @@ extern "C" __global__ void r3_pages(const unsigned char *at, u64 nbytes, Pair *d
                 (i < 8 ? words.low : words.high) |= (u64)at[place + i] << 8 * (i % 8);
         }
         any |= words.low | words.high;
+        if (count) follow(words.low, reach), follow(words.high, reach);
         u64 salt = (offset + 1) * 0x9e3779b97f4a7c15ull;
         low += mixed(words.low ^ salt) * 3 + mixed(words.high + salt);
         high += mixed(words.high ^ mixed(salt)) * 5 + mixed(words.low + mixed(salt));

@@ -1,7 +1,5 @@
 #include "pipeline.h"
 
-#include <signal.h>
-
 #include "driver.h"
 #include "system.h"
 
@@ -20,46 +18,27 @@ struct Slot {
     Slot *next;
 };
 
+// Streams and events belong to a context: an application with several GPUs has several.
+struct InContext {
+    Handle context, stream, copied[SLOTS];
+};
+
 struct State {
     pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
     Slot slots[SLOTS];
     Slot *free_slots, *full, *full_last;
     unsigned writing;
-    bool ready, failed;
-    Handle context, stream;
+    bool writers, pinned, failed;
+    Vector<InContext> contexts;
+    Handle stream;
     const Stripes *file;
-    const Vector<Allocation> *known;
-    Vector<char> *reached;
     Slot *flying[IN_FLIGHT];
     unsigned flights;
+    uint64_t moved;
 };
 
 State state;
-
-// Marks what the words of a piece lead to. Most words lead nowhere: one comparison each.
-void look_for_pointers(const unsigned char *bytes, size_t nbytes) {
-    const Vector<Allocation> &known = *state.known;
-    if (known.empty()) return;
-    const uint64_t *words = reinterpret_cast<const uint64_t *>(bytes);
-    Address low = known[0].address, span = 0;
-    for (const Allocation &each : known) span = each.end() - low > span ? each.end() - low : span;
-    for (size_t i = 0; i < nbytes / 8; i++) {
-        if (words[i] - low > span) continue;
-        size_t from = 0, to = known.size();
-        while (from < to) {
-            size_t middle = (from + to) / 2;
-            if (known[middle].address <= words[i]) from = middle + 1;
-            else to = middle;
-        }
-        if (from && words[i] <= known[from - 1].end()) (*state.reached)[from - 1] = 1;
-    }
-}
-
-void write_slot(Slot &slot) {
-    if (state.reached) look_for_pointers(slot.bytes, slot.nbytes);
-    if (!state.file->write(slot.bytes, slot.nbytes, slot.offset)) state.failed = true;
-}
 
 void *writer(void *) {
     pthread_mutex_lock(&state.lock);
@@ -69,9 +48,10 @@ void *writer(void *) {
         state.full = slot->next;
         state.writing++;
         pthread_mutex_unlock(&state.lock);
-        write_slot(*slot);
+        bool written = state.file->write(slot->bytes, slot->nbytes, slot->offset);
         pthread_mutex_lock(&state.lock);
-        state.writing--;
+        state.writing--, state.moved++;
+        state.failed = state.failed || !written;
         slot->next = state.free_slots;
         state.free_slots = slot;
         pthread_cond_broadcast(&state.changed);
@@ -80,45 +60,51 @@ void *writer(void *) {
 }
 
 bool start_writers() {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the application's
-    bool started = true;
-    for (unsigned i = 0; i < WRITERS; i++) {
-        pthread_t thread;
-        started = pthread_create(&thread, nullptr, writer, nullptr) == 0 && started;
-        if (started) pthread_detach(thread);
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return started;
+    if (state.writers) return true;
+    for (unsigned i = 0; i < WRITERS; i++)
+        if (start_thread(writer)) state.writers = true;  // one does, if slowly
+    return state.writers;
 }
 
-// Streams and events belong to a context: an application with several GPUs has several.
-bool enter_context() {
-    const Driver &real = driver();
+bool make(InContext &made) {
     const unsigned non_blocking = 1, no_timing = 2;
+    if (driver().cuStreamCreate(&made.stream, non_blocking)) return false;
+    for (Handle &event : made.copied)
+        if (driver().cuEventCreate(&event, no_timing)) return false;
+    return true;
+}
+
+bool enter_context() {
     Handle context = nullptr;
-    if (real.cuCtxGetCurrent(&context)) return false;
-    if (state.context == context) return true;
-    if (real.cuStreamCreate(&state.stream, non_blocking)) return false;
-    for (Slot &slot : state.slots)
-        if (real.cuEventCreate(&slot.copied, no_timing)) return false;
-    state.context = context;
+    if (driver().cuCtxGetCurrent(&context)) return false;
+    size_t at = 0;
+    while (at < state.contexts.size() && state.contexts[at].context != context) at++;
+    if (at == state.contexts.size()) {
+        InContext made = {context, nullptr, {}};
+        if (!make(made)) return false;
+        state.contexts.push(made);
+    }
+    state.stream = state.contexts[at].stream;
+    for (unsigned i = 0; i < SLOTS; i++) state.slots[i].copied = state.contexts[at].copied[i];
+    return true;
+}
+
+bool pin() {
+    const unsigned portable = 1;
+    for (Slot &slot : state.slots) {
+        void *bytes = slot.bytes;
+        if (!bytes && driver().cuMemHostAlloc(&bytes, SLOT_BYTES, portable)) return false;
+        slot.bytes = static_cast<unsigned char *>(bytes);
+    }
+    state.free_slots = nullptr;
+    for (Slot &slot : state.slots) slot.next = state.free_slots, state.free_slots = &slot;
     return true;
 }
 
 bool prepare() {
-    if (!enter_context()) return false;
-    if (state.ready) return true;
-    const unsigned portable = 1;
-    for (Slot &slot : state.slots) {
-        void *bytes;
-        if (driver().cuMemHostAlloc(&bytes, SLOT_BYTES, portable)) return false;
-        slot.bytes = static_cast<unsigned char *>(bytes);
-        slot.next = state.free_slots;
-        state.free_slots = &slot;
-    }
-    return state.ready = start_writers();
+    if (!enter_context() || !start_writers()) return false;
+    if (!state.pinned) state.pinned = pin();
+    return state.pinned;
 }
 
 Slot *take() {
@@ -150,9 +136,9 @@ void land() {
 
 }  // namespace
 
-bool pipeline_begin(const Stripes &file, const Vector<Allocation> *known, Vector<char> *reached) {
+bool pipeline_begin(const Stripes &file) {
     if (!prepare()) return false;
-    state.file = &file, state.known = known, state.reached = reached;
+    state.file = &file;
     state.failed = false;
     return true;
 }
@@ -178,13 +164,25 @@ bool pipeline_drain() {
     return !state.failed;
 }
 
+uint64_t pipeline_moved() { return __atomic_load_n(&state.moved, __ATOMIC_RELAXED); }
+
+void pipeline_close() {
+    for (Slot &slot : state.slots) {
+        if (slot.bytes) driver().cuMemFreeHost(slot.bytes);
+        slot.bytes = nullptr;
+    }
+    state.contexts.clear();
+    state.pinned = false;
+}
+
 void pipeline_renew() {
     pthread_mutex_init(&state.lock, nullptr);
     pthread_cond_init(&state.changed, nullptr);
+    for (Slot &slot : state.slots) slot.bytes = nullptr;
+    state.contexts.clear();
     state.free_slots = state.full = nullptr;
     state.writing = state.flights = 0;
-    state.ready = false;
-    state.context = nullptr;
+    state.writers = state.pinned = false;
 }
 
 }  // namespace r3

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "background.h"
 #include "coverage.h"
 #include "folder.h"
 #include "memory.h"
@@ -14,7 +15,6 @@
 #include "recording.h"
 #include "streams.h"
 #include "system.h"
-#include "unit.h"
 
 namespace r3 {
 
@@ -27,6 +27,7 @@ void in_child() {
     modules_renew();
     streams_renew();
     pipeline_renew();
+    background_renew();
     pages_renew();
     recording_renew();
     profile_renew();
@@ -40,6 +41,7 @@ __attribute__((constructor)) void begin() {
 
 __attribute__((destructor)) void end() {
     if (!plan().active || !kernels_count()) return;
+    background_wait();
     if (plan().profile) profile_collect();
     coverage_write(true);
 }

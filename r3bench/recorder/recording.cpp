@@ -1,11 +1,11 @@
 #include "recording.h"
 
+#include "background.h"
 #include "coverage.h"
 #include "driver.h"
 #include "plan.h"
 #include "streams.h"
 #include "system.h"
-#include "unit.h"
 
 namespace r3 {
 
@@ -79,21 +79,26 @@ Problem prologue(Kernel &kernel, const Launch &launch, Unit &unit) {
     return unit.before();
 }
 
-// The launch itself goes on whatever happens to the recording of it.
-Result record(Kernel &kernel, const Launch &launch, long occurrence) {
-    Unit unit(kernel, launch, occurrence);
-    Problem problem = prologue(kernel, launch, unit);
-    if (problem) {
-        coverage_count(kernel, problem);
-        return launch.pass(launch);
-    }
+Result passed(const Launch &launch, Unit &unit, Problem &problem) {
     Stopwatch watch(launch.stream);
     Result result = launch.pass(launch);
     if (result != SUCCESS) problem = "the launch itself failed";
     if (!problem) problem = problem_of(watch.stop(launch.stream));
     if (!problem) problem = unit.after(watch.seconds());
-    if (problem) coverage_count(kernel, problem);
-    else kernel.recorded++;
+    return result;
+}
+
+// The launch itself goes on whatever happens to the recording of it.
+Result record(Kernel &kernel, const Launch &launch, long occurrence) {
+    Unit *unit = Unit::create(kernel, launch, occurrence);
+    Problem problem = prologue(kernel, launch, *unit);
+    Result result = problem ? launch.pass(launch) : passed(launch, *unit, problem);
+    if (!problem) {
+        background_push(unit);
+        return result;
+    }
+    destroy(unit);
+    coverage_count(kernel, problem);
     coverage_write(false);
     return result;
 }

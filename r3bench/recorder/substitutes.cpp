@@ -319,4 +319,9 @@ void substitutes_note_write(Address to, size_t nbytes) {
                 if (to < variable.theirs + variable.nbytes && variable.theirs < to + nbytes) variable.stale = true;
 }
 
+void substitutes_forget() {
+    Held held(load_lock);
+    for (Substitute *each : substitutes) each->loaded.clear();
+}
+
 }  // namespace r3

@@ -23,4 +23,7 @@ Result launch_substituted(Kernel &kernel, const Launch &launch);
 // The application wrote to device memory: constants that lie there are copied again before their next use.
 void substitutes_note_write(Address to, size_t nbytes);
 
+// What was loaded is gone with its context, and is loaded again where it is needed.
+void substitutes_forget();
+
 }  // namespace r3

@@ -2,7 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <time.h>
+#include <signal.h>
 #include <unistd.h>
 
 namespace r3 {
@@ -28,16 +28,34 @@ void sleep_us(unsigned microseconds) {
     nanosleep(&wait, nullptr);
 }
 
-bool Lock::acquire(double timeout_s) {
+timespec after(double seconds) {
     timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += static_cast<time_t>(timeout_s);
+    double whole = static_cast<double>(until.tv_nsec) * 1e-9 + seconds;
+    until.tv_sec += static_cast<time_t>(whole);
+    until.tv_nsec = static_cast<long>((whole - static_cast<double>(static_cast<time_t>(whole))) * 1e9);
+    return until;
+}
+
+bool Lock::acquire(double timeout_s) {
+    timespec until = after(timeout_s);
     return pthread_mutex_timedlock(&mutex_, &until) == 0;
 }
 
 void Lock::acquire() { pthread_mutex_lock(&mutex_); }
 void Lock::release() { pthread_mutex_unlock(&mutex_); }
 void Lock::renew() { pthread_mutex_init(&mutex_, nullptr); }
+
+bool start_thread(void *(*run)(void *)) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_t thread;
+    bool started = pthread_create(&thread, nullptr, run, nullptr) == 0;
+    if (started) pthread_detach(thread);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return started;
+}
 
 void warn_once(const char *format, ...) {
     char text[512];

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stddef.h>
+#include <time.h>
 
 #include "containers.h"
 
@@ -11,6 +12,7 @@ namespace r3 {
 double seconds();         // since some start
 double elapsed();         // since this library was loaded
 void sleep_us(unsigned microseconds);
+timespec after(double seconds);  // from now, as locks and conditions take it
 
 // A lock that is given up after a time, so that a hang of ours never hangs the application.
 class Lock {
@@ -34,6 +36,9 @@ public:
 private:
     Lock &lock_;
 };
+
+// A thread of ours that no signal of the application reaches; false where the system refuses one.
+bool start_thread(void *(*run)(void *));
 
 // One line on standard error, once for each text.
 void warn_once(const char *format, ...) __attribute__((format(printf, 1, 2)));

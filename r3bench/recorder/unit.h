@@ -2,8 +2,9 @@
 #pragma once
 
 #include "launch.h"
-#include "memory.h"
 #include "modules.h"
+#include "reach.h"
+#include "staging.h"
 #include "stripes.h"
 
 namespace r3 {
@@ -11,39 +12,82 @@ namespace r3 {
 // A reason that nothing was recorded, or null.
 using Problem = const char *;
 
-struct Buffer;
+// Pages from `first` on: `count` of them lie in the file from page `place` on, or are all the same (step 0), or zeros.
+struct Run {
+    uint64_t first, count;
+    int64_t place;
+    uint64_t step;
+};
+
+const int64_t ZEROS = -1;
+
+// Neighbouring pages that are to be kept, and where they are until they are written.
+struct Piece {
+    uint64_t first, count;
+    Address from;
+};
+
+// A buffer before the launch, or after it.
+struct Moment {
+    Vector<Digest> digests;
+    Vector<Piece> pieces;
+    Vector<Run> runs;
+};
+
+struct Buffer {
+    Address address;
+    size_t nbytes;
+    const char *kind;
+    const char *symbol;  // of a variable, or null
+    uint64_t number;
+    Moment before, after;
+};
 
 class Unit {
 public:
-    Unit(Kernel &kernel, const Launch &launch, long occurrence);
+    static Unit *create(Kernel &kernel, const Launch &launch, long occurrence);
     ~Unit();
 
-    Problem before();            // all that the launch can reach is on disk
-    Problem after(double seconds);  // what it changed is too, and the unit is complete; the time on the device
+    Problem before();               // all that the launch can reach is set aside
+    Problem after(double seconds);  // what it changed is too; the time on the device
+    Problem finish();               // all is on disk, and the unit complete; the application may have gone on
+
+    Kernel &kernel() const { return *kernel_; }
+    Handle context() const { return context_; }
 
 private:
     Problem read_arguments();
     bool takes_texture() const;
-    void reach(uint64_t word);
-    Problem copy_variables();
-    Problem copy_reachable();
-    Problem copy(Buffer &buffer, bool changed_only);
-    Problem describe(double seconds);
+    Problem set_aside_variables();
+    Problem set_aside_reachable();
+    Problem set_aside(Buffer &buffer, Moment &moment);
+    void stage(const Buffer &buffer, Piece &piece);
+    Problem hold();
+    Problem write();
+    Problem write(Buffer &buffer, Moment &moment);
+    void describe(double seconds);
     Buffer *add(Address address, size_t nbytes, const char *kind, const char *symbol);
 
-    Kernel &kernel_;
-    const Launch &launch_;
+    Kernel *kernel_;
+    Launch launch_;
+    Handle context_;
     long occurrence_;
     double when_;
     Stripes file_;
+    Staging staging_;
+    bool elsewhere_;  // something could not be staged: all goes to disk before the application goes on
     char name_[32];
-    uint64_t pages_ = 0;  // written to the file so far
+    uint64_t pages_;  // written to the file so far
+    Text facts_;
     Vector<unsigned char> arguments_;
     Vector<Buffer *> buffers_;
-    Vector<Allocation> known_;
-    Vector<char> reached_;
+    Reach reach_;
     Map<Digest, uint64_t> places_;  // pages in the file by content
 };
+
+// Of one launch: what is said of it but of its memory, and the runs of a buffer.
+void describe_launch(Text &text, const Launch &launch);
+void describe_buffer(Text &text, const Buffer &buffer);
 
 uint64_t recorded_bytes();  // of all units of this process, on disk
 void units_renew();         // in a child after fork

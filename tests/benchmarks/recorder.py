@@ -6,10 +6,13 @@ pinned copy, a sparse pool, replays against their own epilogue, and times in the
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -25,6 +28,7 @@ from r3bench.toolchain import Compiler
 
 PROGRAMS = Path(__file__).parent.parent / "recorder/programs"
 LAUNCHES, ROUNDS = 100_000, 7
+STRIPE_BYTES = 8 << 20
 
 
 def built(name: str, folder: Path, *flags: str) -> Path:
@@ -62,14 +66,38 @@ def launches(folder: Path) -> None:
 
 
 def snapshots(folder: Path) -> None:
-    """The pause of snapshots of 4 GiB without repetition, and of 18.7 GB of which little is used."""
-    for command in ([str(built("large", folder))], [str(built("weather", folder)), "pool"]):
+    """Snapshots of 4 GiB without repetition, and of 18.7 GB of which little is used: how long the application pauses,
+    and when all is on disk; against a plain pinned copy, and against plain writing to the same disk."""
+    large = built("large", folder)
+    said = subprocess.run([large], capture_output=True, check=True).stdout.decode().strip()
+    print(f"{said}; plain writing to {folder.parent}: {writing(folder) / 1e9:.1f} GB/s")
+    plain = 1e9 * float(said.split()[-2])
+    for command in ([str(large)], [str(built("weather", folder)), "pool"]):
         plan = Plan(folder=folder / f"dump{command[-1][-4:]}", max_per_kernel=3)
-        plain = run(command, plan, keep_output=True)[1].decode().strip()
-        print(f"{Path(command[0]).name}: {plain}")
+        run(command, plan, keep_output=True)
+        print(f"{Path(command[0]).name}:")
         for launched in dump.launches(plan.folder):
-            pause, nbytes = launched.facts["pause_seconds"], launched.nbytes
-            print(f"  {launched.kernel}: {nbytes} bytes in {pause:.3f} s, {nbytes / pause / 1e9:.1f} GB/s")
+            pause, written = launched.facts["pause_seconds"], launched.facts["written_seconds"]
+            rate, nbytes = launched.nbytes / pause, launched.nbytes
+            print(
+                f"  {launched.kernel}: {nbytes} bytes, {pause:.3f} s of pause ({rate / 1e9:.1f} GB/s, "
+                f"{100 * rate / plain:.0f} % of the plain copy), "
+                f"on disk after {written:.3f} s ({nbytes / written / 1e9:.1f} GB/s)"
+            )
+
+
+def writing(folder: Path) -> float:
+    """Bytes a second of ten threads that write 4 GiB to 16 files, as the recorder does."""
+    data, count = memoryview(os.urandom(STRIPE_BYTES)), (4 << 30) // STRIPE_BYTES
+    files = [os.open(folder / f"written{i}", os.O_RDWR | os.O_CREAT) for i in range(16)]
+    with ThreadPoolExecutor(10) as pool:
+        begin = time.perf_counter()
+        done = sum(pool.map(lambda i: os.pwrite(files[i % 16], data, i // 16 * STRIPE_BYTES), range(count)))
+        seconds = time.perf_counter() - begin
+    for index, file in enumerate(files):
+        os.close(file)
+        (folder / f"written{index}").unlink()
+    return done / seconds
 
 
 def replays(folder: Path) -> None:

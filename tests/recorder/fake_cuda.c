@@ -70,6 +70,7 @@ Result cuDeviceGetName(char *name, int length, int device) {
     return snprintf(name, (size_t)length, "fake"), device ? INVALID : SUCCESS;
 }
 Result cuCtxSynchronize(void) { return SUCCESS; }
+Result cuCtxSetCurrent(Handle context) { return context == &device_context ? SUCCESS : INVALID; }
 
 // -- streams and events: everything is done at once, but for the polls that a program asked for --
 
@@ -84,6 +85,7 @@ Result cuStreamQuery(Handle stream) {
     busy_polls -= busy_polls > 0;
     return NOT_READY;
 }
+Result cuStreamSynchronize(Handle stream) { return (void)stream, SUCCESS; }
 Result cuStreamIsCapturing(Handle stream, int *state) { return (void)stream, *state = capturing, SUCCESS; }
 Result cuStreamBeginCapture_v2(Handle stream, int mode) { return (void)stream, (void)mode, capturing = 1, SUCCESS; }
 Result cuStreamEndCapture(Handle stream, Handle *graph) {
@@ -109,6 +111,12 @@ Result cuEventDestroy_v2(Handle event) { return free(event), SUCCESS; }
 
 // -- memory --
 
+// What FAKE_FREE_BYTES says is free: the recorder may keep what it copied on the device, or not.
+Result cuMemGetInfo_v2(size_t *unused, size_t *whole) {
+    const char *given = getenv("FAKE_FREE_BYTES");
+    *whole = (size_t)1 << 40;
+    return *unused = given ? strtoull(given, NULL, 10) : *whole, SUCCESS;
+}
 static Result allocated(Address *at, size_t nbytes) {
     void *bytes = aligned_alloc(4096, (nbytes + 4095) / 4096 * 4096);
     if (!bytes) return OUT_OF_MEMORY;

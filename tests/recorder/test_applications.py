@@ -96,7 +96,11 @@ def test_arguments_in_one_block(recorded: Callable[..., Recorded]) -> None:
     assert np.frombuffer(bytes.fromhex(launched.facts["arguments"])[16:24]).item() == 1
 
 
-def test_pointers_in_buffers_and_variables(recorded: Callable[..., Recorded]) -> None:
+@pytest.mark.parametrize("free", [0, 1 << 40], ids=["a full device", "room on the device"])
+def test_pointers_in_buffers_and_variables(
+    free: int, recorded: Callable[..., Recorded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_FREE_BYTES", str(free))
     first, second = recorded("nested").launches
     unit, contents = conversion.unit(first, 0, ())
     assert [variable.symbol for variable in unit.globals] == ["bias"]

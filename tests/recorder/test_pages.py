@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 import llvmlite.binding as llvm
+import numpy as np
 
-from r3bench import frontend, recorder
+from r3bench import Session, frontend, recorder
 from r3bench.model import Configuration, Target
 from r3bench.toolchain import codegen, passes
 
@@ -31,6 +32,31 @@ def ptx() -> str:
 def test_the_shipped_code_is_made_of_the_source() -> None:
     shipped = SOURCE.with_suffix(".ptx").read_text(encoding="utf-8")
     assert shipped == ptx(), "run python tests/recorder/test_pages.py"
+
+
+def test_pages_are_told_apart_and_pointers_in_them_found() -> None:
+    """On the CPU device: five pages and a part of one; two of them equal, one of zeros."""
+    with Session("pages", SOURCE.parent, "cpu") as session:
+        module = session.module("pages.cu")
+        words = np.arange(1, 5 * 512 + 101, dtype=np.uint64)
+        words[512:1024] = words[:512]
+        words[1024:1536] = 0
+        known = [session.array(name, np.zeros(64)) for name in ("first", "passed over", "last")]
+        words[1] = known[0].address + 8
+        words[-1] = known[2].address + 512  # one past its end
+        words[600] = known[1].address - 1
+        spans = np.array([[a.address, a.address + 512] for a in known], np.uint64)
+        digests, marks = (
+            session.array("digests", np.zeros(12, np.uint64)),
+            session.array("marks", np.zeros(3, np.uint8)),
+        )
+        low, span = int(spans[0, 0]), int(spans[-1, 1] - spans[0, 0])
+        at, table = session.array("at", words.view(np.uint8)), session.array("spans", spans.reshape(-1))
+        session.launch(module, "r3_pages", 1, 256, [at, words.nbytes, digests, table, 3, low, span, marks])
+    assert marks.values.tolist() == [1, 0, 1]
+    pairs = [tuple(pair) for pair in digests.values.reshape(6, 2)]
+    assert pairs[2] == (0, 0)
+    assert len(set(pairs)) == 6
 
 
 if __name__ == "__main__":
