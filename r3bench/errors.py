@@ -15,6 +15,7 @@
     ├── DeviceUnavailable     the device asked for cannot be used here
     ├── RecordError           a launch could not be recorded
     ├── LedgerError           the journal of a search is in use, damaged or of a newer format
+    ├── ServiceError          a replay server elsewhere cannot be reached, refuses us, or failed in itself
     ├── TreeError             a commit, a folder or a patch cannot be read or used: no such commit, no git
     └── ModelError            a proposer (language model) could not be used; ``reason`` says why by name
         └── Exhausted         it has nothing more to say for this parent
@@ -106,6 +107,10 @@ class CaptureError(R3Error):
 
 class DeviceUnavailable(R3Error):
     """The device asked for cannot be used here; the message says why and what to do."""
+
+
+class ServiceError(R3Error):
+    """A replay server elsewhere cannot be reached, refuses this client, or failed in itself; the message says which."""
 
 
 class RecordError(R3Error):

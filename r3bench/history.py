@@ -9,10 +9,8 @@ searched.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import platform
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +23,6 @@ from xml.sax.saxutils import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from r3bench.devices import Device
 from r3bench.model import content_id
 from r3bench.report.files import write_text
 from r3bench.report.words import duration, one_line
@@ -71,14 +68,6 @@ class Series:
     @property
     def times_ns(self) -> list[float]:
         return [run.times_ns[self.kernel] for run in self.runs]
-
-
-def machine_key(device: Device) -> str:
-    """What tells machines apart: a GPU by its name and UUID, a processor by its name and the host's (hashed)."""
-    if device.target.device != "cpu":
-        return device.name
-    host = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
-    return f"{device.conditions().get('processor', 'cpu')} {host}"
 
 
 # -- files ----------------------------------------------------------------------------------------------------------

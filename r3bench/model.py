@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
@@ -26,21 +26,24 @@ def _field_names(noun: type) -> tuple[str, ...]:
     return tuple(f.name for f in fields(noun))
 
 
-def plain(noun: Any) -> Any:
-    """The JSON form of a noun: dataclasses become objects, tuples lists, bytes their SHA-256."""
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def plain(noun: Any, of_bytes: Callable[[bytes], Any] = _sha256) -> Any:
+    """The JSON form of a noun: dataclasses become objects, tuples lists, bytes their SHA-256 or what ``of_bytes``
+    makes of them."""
     if type(noun) in _PLAIN:
         return noun
     if is_dataclass(noun) and not isinstance(noun, type):
-        return {name: plain(getattr(noun, name)) for name in _field_names(type(noun))}
+        return {name: plain(getattr(noun, name), of_bytes) for name in _field_names(type(noun))}
     if isinstance(noun, Enum):
         return noun.value
     if isinstance(noun, Mapping):
-        return {str(key): plain(value) for key, value in noun.items()}
+        return {str(key): plain(value, of_bytes) for key, value in noun.items()}
     if isinstance(noun, (tuple, list)):
-        return [plain(item) for item in noun]
-    if isinstance(noun, bytes):
-        return hashlib.sha256(noun).hexdigest()
-    return noun
+        return [plain(item, of_bytes) for item in noun]
+    return of_bytes(noun) if isinstance(noun, bytes) else noun
 
 
 def content_id(*nouns: Any) -> str:
@@ -307,7 +310,7 @@ class Binary:
 
     @property
     def sha256(self) -> str:
-        return hashlib.sha256(self.image).hexdigest()
+        return _sha256(self.image)
 
 
 # -- what came of it ------------------------------------------------------------------------------------------------

@@ -26,6 +26,11 @@ def encode(noun: Any) -> Any:
     return _finite(plain(noun))
 
 
+def whole(noun: Any) -> Any:
+    """As :func:`encode`, with bytes as they are: what travels, and comes back through :func:`decode`."""
+    return _finite(plain(noun, bytes))
+
+
 def _finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)

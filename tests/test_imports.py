@@ -55,6 +55,7 @@ HOMES = {
     "tabulate": {"report", "cli"},
     "matplotlib": {"report.plots"},
     "filelock": {"server"},
+    "msgpack": {"server.frames"},
     "numpy": {
         "store", "compare", "overrides", "stats", "measure", "perturb", "original", "replay", "levels", "server",
         "record", "devices", "evolve", "testing", "remix", "export",

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from r3bench.cli import annotate, apply, calibrate, capture, doctor, export, guard, history, record, report, run
+from r3bench.cli import annotate, apply, calibrate, capture, doctor, export, guard, history, record, report, run, serve
 from r3bench.errors import R3Error
 
-COMMANDS = (annotate, apply, calibrate, capture, doctor, export, guard, history, record, report, run)
+COMMANDS = (annotate, apply, calibrate, capture, doctor, export, guard, history, record, report, run, serve)
 
 # Exit statuses: 0 done, 1 the answer is no (a command's help says which), 2 usage, 3 r3bench itself could not do it.
 TROUBLE = 3

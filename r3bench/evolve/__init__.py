@@ -26,7 +26,6 @@ from types import MappingProxyType
 
 from r3bench.evolve.budget import Budget
 from r3bench.evolve.concluding import Conclusion
-from r3bench.evolve.evaluate import Server
 from r3bench.evolve.exploring import Exploration, Run
 from r3bench.evolve.pools import Pool
 from r3bench.evolve.propose.reply import Proposer
@@ -35,6 +34,7 @@ from r3bench.evolve.start import Kernel, Working
 from r3bench.ledger import FORMAT, KernelResult, Ledger
 from r3bench.model import Capture, Variant
 from r3bench.nouns import encode
+from r3bench.server.requests import Server
 
 __all__ = ["MODES", "Kernel", "Limits", "Search", "Settings", "evolve"]
 

@@ -6,42 +6,13 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Literal, Protocol
 
 from r3bench.ledger import Failures, Ledger
-from r3bench.model import Capture, Level, Outcome, Status, Target, Variant, content_id
+from r3bench.model import Capture, Level, Outcome, Status, Variant, content_id
+from r3bench.server.requests import Server, Timing
 from r3bench.stats import Comparison, block_statistic
 
-Timing = Literal["none", "rank", "once"]
-
 LOOKS = 2  # in a search's contests: a third takes as long as both, and what it alone would show is hardly worth a patch
-
-
-class Server(Protocol):
-    """What a search needs of :class:`r3bench.server.ReplayServer`: outcomes, never a device."""
-
-    @property
-    def target(self) -> Target: ...
-
-    def submit(self, capture: Capture, variant: Variant, unit: int = 0, timing: Timing = "rank") -> Future[Outcome]: ...
-
-    @property
-    def levels(self) -> tuple[Level, ...]: ...
-
-    def verify(self, capture: Capture, variant: Variant, level: Level, unit: int = 0) -> Future[Outcome]: ...
-
-    def profile(self, capture: Capture, unit: int = 0) -> Future[dict[str, str]]: ...
-
-    def compare(
-        self,
-        capture: Capture,
-        unit: int,
-        baseline: Variant,
-        candidate: Variant,
-        gate: float = 0.05,
-        kernels: int = 1,
-        looks: int = 3,
-    ) -> Future[Comparison]: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

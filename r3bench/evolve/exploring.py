@@ -21,7 +21,7 @@ from r3bench.evolve.asking import Asking
 from r3bench.evolve.brief import brief, value_ranges
 from r3bench.evolve.budget import Budget
 from r3bench.evolve.children import Child, Steps
-from r3bench.evolve.evaluate import Evaluator, Server
+from r3bench.evolve.evaluate import Evaluator
 from r3bench.evolve.features import AXES, Code, cell
 from r3bench.evolve.inner import Standings, tune
 from r3bench.evolve.novelty import Novelty
@@ -34,6 +34,7 @@ from r3bench.evolve.sources import RECORDED, Source, make_source
 from r3bench.evolve.start import Kernel, Start, begin, say
 from r3bench.model import Outcome, Variant, facts_of
 from r3bench.nouns import encode
+from r3bench.server.requests import Server
 
 FIRST = 10  # trials of the text as it is where sources race: as many as they get on average
 _HOPE = 0.1  # the gain (as a logarithm) that texts are expected to bring before anything is known

@@ -20,7 +20,7 @@ from r3bench.errors import BuildError, CaptureError
 from r3bench.guard import code
 from r3bench.guard.rulings import Gate, Ruling, rule
 from r3bench.model import Capture, Outcome, Status, Variant
-from r3bench.server import ReplayServer
+from r3bench.server import Server
 from r3bench.stats import Comparison
 from r3bench.worktree import Folder, Tree
 
@@ -53,7 +53,7 @@ class Terms:
 
     base: Tree
     head: Folder
-    server: ReplayServer
+    server: Server
     kernels: int = 1
 
 
@@ -203,7 +203,7 @@ def _changed_parameters(base: Side, head: Side, failed: Outcome | None) -> str:
     return f"{_parameters(base, head)}: record it again"
 
 
-def _replayed(capture: Capture, variant: Variant, server: ReplayServer) -> list[Outcome]:
+def _replayed(capture: Capture, variant: Variant, server: Server) -> list[Outcome]:
     """Outcomes on every unit; nothing is timed."""
     pending: list[Future[Outcome]] = [
         server.submit(capture, variant, unit.index, timing="none") for unit in capture.units

@@ -8,7 +8,7 @@ from typing import Any
 
 from r3bench.errors import CandidateFailure
 from r3bench.model import Capture, Target, Variant, facts_of
-from r3bench.server import ReplayServer
+from r3bench.server import Server
 from r3bench.toolchain import AMD_GPUS, Built
 
 Sides = dict[str, dict[str, Any]]
@@ -24,7 +24,7 @@ _COUNTS = {
 _KINDS = {"cuda": "op_", "hip": "code_"}
 
 
-def compared(capture: Capture, base: Variant, head: Variant, server: ReplayServer) -> Compared:
+def compared(capture: Capture, base: Variant, head: Variant, server: Server) -> Compared:
     """Counts of both sides' code for the capture's NVIDIA GPU, and for AMD GPUs."""
     arch = dict(capture.recorded_on).get("arch", "")
     nvidia = Target(device="cuda", arch=arch if arch.startswith("sm_") else _NVIDIA)

@@ -15,10 +15,10 @@ from r3bench.plugin.options import DEFAULT_GATES, gate, number, option
 if TYPE_CHECKING:
     from r3bench.model import Variant
     from r3bench.plugin.items import CaptureItem
-    from r3bench.server import ReplayServer
+    from r3bench.server import Server
     from r3bench.stats import Comparison
 
-SERVER: pytest.StashKey[ReplayServer] = pytest.StashKey()
+SERVER: pytest.StashKey[Server] = pytest.StashKey()
 TIMING = pytest.StashKey[dict[str, Any]]()
 GUARDED = pytest.StashKey[dict[str, Any]]()
 HISTORY = pytest.StashKey[dict[str, Any]]()
@@ -28,13 +28,19 @@ class Finding(Exception):
     """A check of a capture that did not hold; the text says what was found."""
 
 
-def server_of(config: pytest.Config) -> ReplayServer:
-    """The one server of this process, opened on first use."""
+def server_of(config: pytest.Config) -> Server:
+    """The one server that this process uses, opened on first use: one of its own, or the one at --r3-server."""
     if SERVER not in config.stash:
-        from r3bench.server import ReplayServer
-
-        config.stash[SERVER] = ReplayServer(str(option(config, "device")), timeout_s=number(config, "timeout"))
+        config.stash[SERVER] = _open_server(config)
     return config.stash[SERVER]
+
+
+def _open_server(config: pytest.Config) -> Server:
+    from r3bench.server import RemoteServer, ReplayServer
+
+    if option(config, "server"):
+        return RemoteServer(str(option(config, "server")))
+    return ReplayServer(str(option(config, "device")), timeout_s=number(config, "timeout"))
 
 
 def pytest_keyboard_interrupt() -> None:
@@ -96,7 +102,7 @@ def check_timing(item: CaptureItem) -> None:
     if found.decision is Decision.REFUSED:
         raise Finding(f"{item.capture.name}, unit {item.unit}: no time, for the {found.refused} {found.verdict.detail}")
     samples_ns = samples_of(item, found, tree)
-    item.stash[TIMING] = timing_of(found, samples_ns, str(server.device.name))
+    item.stash[TIMING] = timing_of(found, samples_ns, server.name)
     keep_time(item, median(samples_ns))
     if limit is not None and found.decision is Decision.SLOWER:
         raise Finding(f"{item.capture.name}, unit {item.unit}: slower than recorded: {in_words(found)}")
@@ -106,10 +112,8 @@ def keep_time(item: CaptureItem, ns: float) -> None:
     """With --r3-history: the time of an item's kernel on this machine."""
     if not option(item.config, "history"):
         return
-    from r3bench.history import machine_key
-
     kernel = f"{item.capture.name}[{item.unit}]"
-    item.stash[HISTORY] = {"machine": machine_key(server_of(item.config).device), "kernel": kernel, "ns": ns}
+    item.stash[HISTORY] = {"machine": server_of(item.config).machine, "kernel": kernel, "ns": ns}
 
 
 def count(session: pytest.Session, kind: str) -> int:

@@ -45,8 +45,13 @@ def replay_unit(request: pytest.FixtureRequest) -> RecordedUnit:
 
 @pytest.fixture
 def r3_device(request: pytest.FixtureRequest) -> Device:
-    """The device that --r3-device names."""
-    return server_of(request.config).device
+    """The device that --r3-device names. UsageError with --r3-server, whose device is another process's."""
+    from r3bench.server import ReplayServer
+
+    server = server_of(request.config)
+    if not isinstance(server, ReplayServer):
+        raise pytest.UsageError("r3_device is a device of this process: leave out --r3-server")
+    return server.device
 
 
 @pytest.fixture

@@ -71,10 +71,10 @@ def run_guard(item: CaptureItem) -> None:
     failing = fails(found.ruling, fail_on(config), kind, asked(config, kind))
     if not failing and found.ruling.value in fail_on(config):
         found = replace(found, notes=(*found.notes, _NOT_ASKED))
-    conditions = dict(found.comparison.conditions) if found.comparison else server.device.conditions()
+    conditions = dict(found.comparison.conditions) if found.comparison else server.conditions()
     item.stash[GUARDED] = {
         "row": row(found, relative_store(item.capture, head), failing),
-        "device": {"device": server.device.name, "target": server.target.arch, "conditions": conditions},
+        "device": {"device": server.name, "target": server.target.arch, "conditions": conditions},
         "asked": asked(config, kind),
     }
     if found.comparison is not None and found.comparison.candidate_ns is not None:

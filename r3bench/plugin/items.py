@@ -15,7 +15,7 @@ import pytest
 from r3bench.errors import CaptureError, R3Error
 from r3bench.plugin.checks import Finding, broken, check_correctness, check_timing
 from r3bench.plugin.guards import run_guard
-from r3bench.plugin.options import check_device, check_reports, option
+from r3bench.plugin.options import check_device, check_reports, check_server, option
 from r3bench.plugin.searches import run_evolve
 
 if TYPE_CHECKING:
@@ -140,6 +140,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     }
     if config.getoption("collectonly") or hasattr(config, "workerinput") or not kinds:
         return
+    check_server(config)
     check_device(config)
     if kinds & {"evolve", "guard"}:
         check_reports(config)

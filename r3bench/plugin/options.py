@@ -10,6 +10,12 @@ OPTIONS = (
     # name, default, metavar, help; each is also the ini key r3_<name>
     ("device", "auto", "NAME", "device to replay on: auto, cuda or cpu"),
     (
+        "server",
+        "",
+        "URL",
+        "replay on the server of r3bench serve at unix:/path, tcp://127.0.0.1:PORT or tls://HOST:PORT",
+    ),
+    (
         "gate",
         "",
         "PERCENT",
@@ -151,6 +157,20 @@ def check_proposer(config: pytest.Config) -> None:
         check_proposers(str(option(config, "proposer")))
     except ModelError as error:
         raise pytest.UsageError(f"--r3-proposer: {error}") from None
+
+
+def check_server(config: pytest.Config) -> None:
+    """UsageError for an address that is none; whether a server answers is asked when it is needed."""
+    if not option(config, "server"):
+        return
+    from r3bench.errors import ServiceError
+    from r3bench.server import addresses
+
+    try:
+        if addresses.parse(str(option(config, "server"))).scheme != "unix":
+            addresses.token()
+    except ServiceError as error:
+        raise pytest.UsageError(f"--r3-server: {error}") from None
 
 
 def check_device(config: pytest.Config) -> None:

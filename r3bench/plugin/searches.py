@@ -180,8 +180,9 @@ def given(config: pytest.Config) -> dict[str, str]:
 
     values = {name: str(option(config, name)) for name, *_ in OPTIONS}
     differ = {name: hidden(values[name]) for name, default, *_ in OPTIONS if values[name] != default}
+    differ.pop("server", None)  # of this machine alone, as is the next
     if os.path.isabs(values["reports"]):
-        differ.pop("reports")  # of this machine alone
+        differ.pop("reports")
     fast_math = {"fast_math": ""} if option(config, "fast_math") else {}
     return {"proposer": hidden(values["proposer"])} | differ | fast_math
 

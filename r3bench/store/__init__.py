@@ -16,7 +16,7 @@ bytes on disk.
 
 from r3bench.store.arrays import UnitContents
 from r3bench.store.attributes import DTYPES
-from r3bench.store.files import find
+from r3bench.store.files import find, parts
 from r3bench.store.reading import contents, dataset, expected, image, ir, open_capture, sources, verify
 from r3bench.store.recorded import RecordedUnit
 from r3bench.store.runs import Column, write_run
@@ -35,6 +35,7 @@ __all__ = [
     "image",
     "ir",
     "open_capture",
+    "parts",
     "sources",
     "text_sha256",
     "verify",

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import IO
 
 from r3bench.errors import CaptureError
 from r3bench.store.attributes import damaged
@@ -139,6 +140,26 @@ def read_member(path: Path, name: str) -> bytes:
         except zipfile.BadZipFile as error:
             raise damaged(str(path), f"its {name} cannot be read ({error})") from error
     return _read_regular(path / name, METADATA_LIMIT)
+
+
+def parts(path: Path, nbytes: int) -> Iterator[tuple[str, int, bytes]]:
+    """Every file inside a store: its name, and where each part of so many bytes begins; a file that is empty, too."""
+    for name in members(path):
+        with _opened(path, name) as file:
+            at, part = 0, file.read(nbytes)
+            while part or not at:
+                yield name, at, part
+                at, part = at + max(1, len(part)), file.read(nbytes)
+
+
+@contextmanager
+def _opened(path: Path, name: str) -> Iterator[IO[bytes]]:
+    if is_zip(path):
+        with open_zip(path) as archive, archive.open(name) as file:
+            yield file
+    else:
+        with open(path / name, "rb") as file:
+            yield file
 
 
 # -- replacement in one step ----------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import pytest
 
 from r3bench.model import Capture, Configuration, Level, Status, Variant, Verdict
 from r3bench.record import Session
-from r3bench.server import ReplayServer, key_of
+from r3bench.server import ReplayServer
+from r3bench.server.local import key_of
 from tests.cheats.checks import off
 from tests.cheats.table import CHEATS, SOURCE, Cheat
 

@@ -13,7 +13,7 @@ import pytest
 from kernels.miniweather.driver import TOP
 from r3bench.devices import open_device
 from r3bench.devices.cuda import nvml
-from r3bench.server import timing_lock
+from r3bench.server.resident import timing_lock
 
 pytestmark = pytest.mark.gpu
 

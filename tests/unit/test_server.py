@@ -13,11 +13,14 @@ from pathlib import Path
 import pytest
 from replay_case import FakeCompiler, capture, programs, variant
 
-from r3bench import replay, server
+from r3bench import replay
 from r3bench.devices import Kernel, Memory
 from r3bench.errors import CaptureError, DeviceUnavailable
 from r3bench.model import Capture, Configuration, LaunchConfig, LaunchRule, Status, Target, Variant, content_id
-from r3bench.server import ReplayServer, Resident, timing_lock, when_all
+from r3bench.server import ReplayServer
+from r3bench.server import local as server
+from r3bench.server.local import when_all
+from r3bench.server.resident import Resident, timing_lock
 from r3bench.stats import Decision
 from r3bench.testing import FakeDevice, FakeLaunch, Program
 

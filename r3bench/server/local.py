@@ -8,10 +8,8 @@ build request), *build* (the compiler's workers), *device* (load, verify, time).
 from __future__ import annotations
 
 import hashlib
-import os
+import platform
 import sys
-import tempfile
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -20,9 +18,9 @@ from itertools import count
 from pathlib import Path
 from threading import Event, Lock
 from types import TracebackType
-from typing import Any, Generic, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from r3bench import remix
 from r3bench.calibration import rate_for
@@ -30,68 +28,20 @@ from r3bench.devices import Device, open_device
 from r3bench.levels import examine
 from r3bench.measure import Terms
 from r3bench.model import Capture, Level, Outcome, Target, Variant, content_id
-from r3bench.replay import (
-    Builder,
-    Material,
-    Placement,
-    Timing,
-    build,
-    compete,
-    control,
-    evaluate,
-    profile,
-    read_material,
-)
+from r3bench.replay import Builder, Material, Placement, build, compete, control, evaluate, profile, read_material
+from r3bench.server.requests import Timing
+from r3bench.server.resident import Resident, timing_lock
 from r3bench.stats import Budget, Comparison, claims, confirmed
 from r3bench.toolchain import Built, Compiler
 from r3bench.windows import procedure_for
 
 SWITCH_S = 5e-5
 
+P = TypeVar("P")
 T = TypeVar("T")
 Run = Callable[[Material, Sequence[Future[Built]]], T]
 # What the device stage needs: the unit, the builds that were asked for, and last that of the recorded kernel.
 Prepared = tuple[Material, list[Future[Built]]]
-
-
-class Sized(Protocol):
-    @property
-    def nbytes(self) -> int: ...
-
-
-S = TypeVar("S", bound=Sized)
-
-
-class Resident(Generic[S]):
-    """What was used last stays, up to a number of bytes; what is dropped is given to ``drop``."""
-
-    def __init__(self, limit_bytes: int, drop: Callable[[S], object] = lambda item: None) -> None:
-        self._limit_bytes = limit_bytes
-        self._drop = drop
-        self._items: OrderedDict[Hashable, S] = OrderedDict()
-
-    def get(self, key: Hashable, make: Callable[[], S]) -> S:
-        """The item of this key, made if it is not there."""
-        if key not in self._items:
-            self._items[key] = make()
-        self._items.move_to_end(key)
-        self.trim()
-        return self._items[key]
-
-    def trim(self) -> None:
-        """Drop what was used longest ago until the rest fits; the last one used always stays."""
-        while len(self._items) > 1 and sum(item.nbytes for item in self._items.values()) > self._limit_bytes:
-            self._drop(self._items.popitem(last=False)[1])
-
-    def clear(self) -> None:
-        while self._items:
-            self._drop(self._items.popitem()[1])
-
-
-def timing_lock(device: str) -> FileLock:
-    """One lock per user and device of this machine: two processes never time on one device at once."""
-    name = hashlib.sha256(device.encode()).hexdigest()[:16]
-    return FileLock(Path(tempfile.gettempdir()) / f"r3bench-{os.getuid()}-{name}.lock", poll_interval=0.005)
 
 
 class ReplayServer:
@@ -142,9 +92,7 @@ class ReplayServer:
 
     # -- what is asked of it ----------------------------------------------------------------------------------------
 
-    def submit(
-        self, capture: Capture, variant: Variant, unit: int = 0, timing: Timing | Literal["once"] = "rank"
-    ) -> Future[Outcome]:
+    def submit(self, capture: Capture, variant: Variant, unit: int = 0, timing: Timing = "rank") -> Future[Outcome]:
         """Replay a variant on one unit; ``timing="none"`` only verifies it.
 
         ``once`` is ``rank``, but what was replayed so before is not replayed again: the same machine code in the same
@@ -159,7 +107,7 @@ class ReplayServer:
         return self._request(capture, unit, (variant,), run)
 
     def _evaluate(
-        self, material: Material, variant: Variant, builds: Sequence[Future[Built]], timing: Timing
+        self, material: Material, variant: Variant, builds: Sequence[Future[Built]], timing: Literal["none", "rank"]
     ) -> Outcome:  # fmt: skip
         limit, lock, compiler = self._timeout_s, self._timing, self._compiler
         with self._placed(material, builds[-1]) as placement:
@@ -243,7 +191,7 @@ class ReplayServer:
             material = self._materials.get(key_of(capture, unit), lambda: read_material(capture, unit))
             return build(material, variant, target, self._compiler)
 
-        return self._prepare_stage.submit(start).result()
+        return self._enter(start, lambda built, result: when_all([built], lambda: self._settle(built, result)))
 
     @property
     def device(self) -> Device:
@@ -254,6 +202,21 @@ class ReplayServer:
     @property
     def target(self) -> Target:
         return self.device.target
+
+    @property
+    def name(self) -> str:
+        return self.device.name
+
+    @property
+    def machine(self) -> str:
+        """What tells machines apart: a GPU by its name and UUID, a processor by its name and the host's (hashed)."""
+        if self.target.device != "cpu":
+            return self.name
+        host = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+        return f"{self.conditions().get('processor', 'cpu')} {host}"
+
+    def conditions(self) -> dict[str, str]:
+        return self.device.conditions()
 
     def close(self) -> None:
         """End at once: requests that have not ended are cancelled, processes are ended. Idempotent."""
@@ -276,13 +239,28 @@ class ReplayServer:
     # -- from request to future -------------------------------------------------------------------------------------
 
     def _request(self, capture: Capture, unit: int, variants: Sequence[Variant], run: Run[T]) -> Future[T]:
+        def go_on(prepared: Prepared, result: Future[T]) -> None:
+            material, builds = prepared
+            when_all(builds, lambda: self._enter_device_stage(result, lambda: run(material, builds)))
+
+        return self._enter(lambda: self._prepare(capture, unit, variants), go_on)
+
+    def _enter(self, prepare: Callable[[], P], go_on: Callable[[P, Future[T]], None]) -> Future[T]:
+        """A request's result; ``prepare`` runs in the first stage, and ``go_on`` leads what it gives to the result."""
         result: Future[T] = Future()
         with self._guard:
             if self._closed:
                 raise RuntimeError("the replay server is closed")
             self._unfinished.add(result)
-            prepared = self._prepare_stage.submit(self._prepare, capture, unit, variants)
-        prepared.add_done_callback(lambda done: self._when_prepared(done, result, run))
+            prepared = self._prepare_stage.submit(prepare)
+
+        def when_prepared(done: Future[P]) -> None:
+            if done.cancelled() or done.exception() is not None:
+                self._settle(done, result)
+            else:
+                go_on(done.result(), result)
+
+        prepared.add_done_callback(when_prepared)
         return result
 
     def _prepare(self, capture: Capture, unit: int, variants: Sequence[Variant]) -> Prepared:
@@ -303,13 +281,6 @@ class ReplayServer:
     def _forget(self, ended: Future[Built]) -> None:
         with self._guard:
             self._builds.discard(ended)
-
-    def _when_prepared(self, prepared: Future[Prepared], result: Future[T], run: Run[T]) -> None:
-        if prepared.cancelled() or prepared.exception() is not None:
-            self._settle(prepared, result)
-            return
-        material, builds = prepared.result()
-        when_all(builds, lambda: self._enter_device_stage(result, lambda: run(material, builds)))
 
     def _enter_device_stage(self, result: Future[T], action: Callable[[], T]) -> None:
         with self._guard:

@@ -1,0 +1,53 @@
+"""What stays in memory between requests, and whose turn it is to time on a device."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from filelock import FileLock
+
+
+class Sized(Protocol):
+    @property
+    def nbytes(self) -> int: ...
+
+
+S = TypeVar("S", bound=Sized)
+
+
+class Resident(Generic[S]):
+    """What was used last stays, up to a number of bytes; what is dropped is given to ``drop``."""
+
+    def __init__(self, limit_bytes: int, drop: Callable[[S], object] = lambda item: None) -> None:
+        self._limit_bytes = limit_bytes
+        self._drop = drop
+        self._items: OrderedDict[Hashable, S] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], S]) -> S:
+        """The item of this key, made if it is not there."""
+        if key not in self._items:
+            self._items[key] = make()
+        self._items.move_to_end(key)
+        self.trim()
+        return self._items[key]
+
+    def trim(self) -> None:
+        """Drop what was used longest ago until the rest fits; the last one used always stays."""
+        while len(self._items) > 1 and sum(item.nbytes for item in self._items.values()) > self._limit_bytes:
+            self._drop(self._items.popitem(last=False)[1])
+
+    def clear(self) -> None:
+        while self._items:
+            self._drop(self._items.popitem()[1])
+
+
+def timing_lock(device: str) -> FileLock:
+    """One lock per user and device of this machine: two processes never time on one device at once."""
+    name = hashlib.sha256(device.encode()).hexdigest()[:16]
+    return FileLock(Path(tempfile.gettempdir()) / f"r3bench-{os.getuid()}-{name}.lock", poll_interval=0.005)

@@ -1,0 +1,303 @@
+"""A replay server in another place: the same answers, for whom it serves, whatever is sent to it, across a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import socket
+import ssl
+import stat
+import struct
+import tempfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import wait
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import msgpack
+import pytest
+from replay_case import FakeCompiler, capture, programs, variant
+
+from r3bench.errors import BuildError, CaptureError, ServiceError
+from r3bench.model import Capture, Level, Outcome, Status, Variant
+from r3bench.overrides import tolerance_path
+from r3bench.server import RemoteServer, ReplayServer
+from r3bench.server.addresses import TOKEN, Address, parse
+from r3bench.server.frames import GREETING_BYTES, VERSION
+from r3bench.server.service import Service
+from r3bench.server.spool import Spool, id_of
+from r3bench.stats import Decision
+from r3bench.testing import FakeDevice
+
+SECRET = "0123456789abcdef"
+CERTIFICATE = Path(__file__).with_name("localhost.pem")
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    return capture(tmp_path_factory.mktemp("captures"))
+
+
+@pytest.fixture(autouse=True)
+def _of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # the device's lock
+    monkeypatch.setenv(TOKEN, SECRET)
+
+
+@pytest.fixture
+def compiler() -> FakeCompiler:
+    return FakeCompiler()
+
+
+@pytest.fixture
+def here(compiler: FakeCompiler) -> Iterator[ReplayServer]:
+    with ReplayServer(lambda: FakeDevice(programs()), compiler=compiler) as opened:
+        yield opened
+
+
+@pytest.fixture
+def unix(tmp_path: Path) -> str:
+    return f"unix:{tmp_path}/r3.sock"
+
+
+@contextmanager
+def serving(server: ReplayServer, url: str, under_way: int = 64) -> Iterator[str]:
+    """A service in a thread of its own; the address that clients use."""
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(CERTIFICATE)
+    bound: list[Address] = []
+    listens, loop = threading.Event(), asyncio.new_event_loop()
+
+    async def run() -> None:
+        services.append(Service(server, Spool(Path(tempfile.gettempdir(), "spool")), parse(url), SECRET, under_way))
+        await services[0].run(lambda at: (bound.append(at), listens.set()), tls if url.startswith("tls") else None)
+
+    services: list[Service] = []
+    thread = threading.Thread(target=lambda: loop.run_until_complete(run()))
+    thread.start()
+    try:
+        assert listens.wait(10)
+        yield str(bound[0])
+    finally:
+        loop.call_soon_threadsafe(services[0].stop)
+        thread.join(10)
+        loop.close()
+
+
+def outcome_of(server: RemoteServer, recorded: Capture, name: str = "add") -> Outcome:
+    return server.submit(recorded, variant(name)).result(10)
+
+
+# -- the same verbs -------------------------------------------------------------------------------------------------
+
+
+def test_every_verb_gives_what_it_gives_here(here: ReplayServer, recorded: Capture, unix: str) -> None:
+    with serving(here, unix), RemoteServer(unix) as there:
+        assert (there.target, there.name, there.levels) == (here.target, here.name, here.levels)
+        assert there.conditions() == here.conditions()
+        assert there.profile(recorded).result(10) == here.profile(recorded).result(10)
+        wrong = there.submit(recorded, variant("wrong"), 1, "none").result(10)
+        assert wrong.verdict == here.submit(recorded, variant("wrong"), 1, "none").result(10).verdict
+        assert wrong.verdict.differences[0].first == (3,)
+        timed = outcome_of(there, recorded, "quick")
+        assert timed.measurement == here.submit(recorded, variant("quick")).result(10).measurement
+        checked = there.verify(recorded, variant("add"), Level.HELD_OUT, 1).result(10).verdict
+        assert (checked.status, checked.level) == (Status.MATCH, Level.HELD_OUT)
+        found = there.compare(recorded, 0, variant("add"), variant("quick")).result(10)
+        assert found == here.compare(recorded, 0, variant("add"), variant("quick")).result(10)
+        assert found.decision is Decision.FASTER
+        assert there.compiled(recorded, variant("add"), there.target).result(10).binary.image == b"add#"
+
+
+def test_errors_come_back_as_themselves(here: ReplayServer, recorded: Capture, unix: str) -> None:
+    with serving(here, unix), RemoteServer(unix) as there:
+        with pytest.raises(CaptureError, match="has no unit 7"):
+            there.submit(recorded, Variant(), 7).result(10)
+        with pytest.raises(BuildError, match="expected a declaration"):
+            there.compiled(recorded, variant("syntax error"), there.target).result(10)
+        assert outcome_of(there, recorded).verdict.status is Status.MATCH
+
+
+@pytest.mark.parametrize("url", ["tcp://127.0.0.1:0", "tls://localhost:0"])
+def test_over_tcp_a_capture_is_sent_once_with_its_tolerances(
+    here: ReplayServer, recorded: Capture, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
+    own = capture(tmp_path / "own")
+    tolerance_path(own.path).write_text("[x]\natol = 0.8\n")
+    with serving(here, url) as bound, RemoteServer(bound) as there:
+        assert outcome_of(there, own, "nearly").verdict.status is Status.MATCH
+        assert outcome_of(there, recorded, "nearly").verdict.status is Status.MISMATCH
+        kept = {id_of(own), id_of(recorded)}
+        assert {path.name for path in (tmp_path / "spool").iterdir()} == kept
+        with RemoteServer(bound) as another:
+            assert outcome_of(another, own).verdict.status is Status.MATCH
+
+
+def test_on_this_machine_a_capture_is_used_where_it_lies(
+    here: ReplayServer, recorded: Capture, unix: str, tmp_path: Path
+) -> None:
+    with serving(here, unix), RemoteServer(unix) as there:
+        assert outcome_of(there, recorded).verdict.status is Status.MATCH
+    assert not (tmp_path / "spool").exists()
+
+
+# -- a restart ------------------------------------------------------------------------------------------------------
+
+
+def test_a_restart_loses_nothing(here: ReplayServer, recorded: Capture, compiler: FakeCompiler, unix: str) -> None:
+    compiler.gate.clear()
+    with serving(here, unix):
+        there = RemoteServer(unix)
+        futures = [there.submit(recorded, variant(f"add#{twin}")) for twin in range(20)]
+        there.conditions()
+        assert not any(future.done() for future in futures)
+    compiler.gate.set()
+    with closing(there), serving(here, unix):
+        assert not wait(futures, 20).not_done
+        assert {future.result().verdict.status for future in futures} == {Status.MATCH}
+        assert len({future.result().variant for future in futures}) == 20
+
+
+def test_a_server_that_stays_away_is_an_error(
+    here: ReplayServer, recorded: Capture, compiler: FakeCompiler, unix: str
+) -> None:
+    compiler.gate.clear()
+    with serving(here, unix):
+        there = RemoteServer(unix, patience_s=0.2)
+        future = there.submit(recorded, variant("add"))
+        there.conditions()
+    with closing(there), pytest.raises(ServiceError, match="no replay server answers"):
+        future.result(10)
+
+
+def test_what_a_client_gave_up_is_not_replayed(
+    here: ReplayServer, recorded: Capture, compiler: FakeCompiler, unix: str
+) -> None:
+    compiler.gate.clear()
+    with serving(here, unix):
+        with RemoteServer(unix) as there:
+            future = there.submit(recorded, variant("add"))
+            there.conditions()
+        assert future.cancelled()
+        compiler.gate.set()
+        with RemoteServer(unix) as there:
+            assert outcome_of(there, recorded, "quick").verdict.status is Status.MATCH
+
+
+def test_no_more_are_under_way_than_the_server_takes(
+    here: ReplayServer, recorded: Capture, compiler: FakeCompiler, unix: str
+) -> None:
+    compiler.gate.clear()
+    with serving(here, unix, under_way=3), RemoteServer(unix) as there:
+        futures = [there.submit(recorded, variant(f"add#{twin}")) for twin in range(12)]
+        while len(compiler.requests) < 4:  # and the recorded kernel
+            threading.Event().wait(0.01)
+        assert len(compiler.requests) == 4
+        compiler.gate.set()
+        assert all(future.result(10).verdict.status is Status.MATCH for future in futures)
+
+
+# -- who is served, and with what -----------------------------------------------------------------------------------
+
+
+def test_the_socket_is_its_owners(here: ReplayServer, unix: str, tmp_path: Path) -> None:
+    with serving(here, unix):
+        assert stat.S_IMODE(os.stat(tmp_path / "r3.sock").st_mode) == 0o600
+        with pytest.raises(ServiceError, match="a replay server listens there"):
+            asyncio.run(Service(here, Spool(tmp_path), parse(unix)).run(print))
+        with RemoteServer(unix) as there:
+            assert there.target == here.target
+    assert not (tmp_path / "r3.sock").exists()
+
+
+def test_a_socket_left_behind_is_taken_over_a_file_is_not(here: ReplayServer, unix: str, tmp_path: Path) -> None:
+    with closing(socket.socket(socket.AF_UNIX)) as left:
+        left.bind(str(tmp_path / "r3.sock"))
+    with serving(here, unix), RemoteServer(unix) as there:
+        assert there.target == here.target
+    (tmp_path / "r3.sock").write_text("mine")
+    with pytest.raises(ServiceError, match="nothing can listen"):
+        asyncio.run(Service(here, Spool(tmp_path), parse(unix)).run(print))
+    assert (tmp_path / "r3.sock").read_text() == "mine"
+
+
+def test_a_wrong_token_or_version_is_refused(here: ReplayServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(here, "tcp://127.0.0.1:0") as bound:
+        monkeypatch.setenv(TOKEN, "another token of theirs")
+        with pytest.raises(ServiceError, match="the token is not the server's"):
+            RemoteServer(bound)
+        monkeypatch.setenv(TOKEN, "short")
+        with pytest.raises(ServiceError, match="at least 16 characters"):
+            RemoteServer(bound)
+        answer = told(bound, msgpack.packb({"r3bench": VERSION + 1, "token": SECRET}))
+        assert "use the same r3bench" in answer["message"]
+
+
+def told(url: str, body: bytes, length: int | None = None) -> dict[str, object]:
+    """The server's first words to someone whose first message is this; none where it hangs up."""
+    address = parse(url)
+    with socket.create_connection((address.host, address.port), timeout=10) as channel:
+        channel.sendall(struct.pack("!I", len(body) if length is None else length) + body)
+        with channel.makefile("rb") as file:
+            size = file.read(4)
+            return msgpack.unpackb(file.read(struct.unpack("!I", size)[0])) if size else {}
+
+
+class Planted:
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, ("unpickled",)
+
+
+def test_nothing_that_is_sent_is_run_or_kept(
+    here: ReplayServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with serving(here, "tcp://127.0.0.1:0") as bound:
+        pickled = pickle.dumps(Planted())
+        for body in (
+            pickled,
+            b"",
+            b"\xc1",
+            msgpack.packb([1]),
+            msgpack.packb({"r3bench": msgpack.ExtType(5, pickled)}),
+        ):
+            assert told(bound, body).get("identity") is None
+        assert told(bound, b"", length=GREETING_BYTES + 1) == {}
+        with RemoteServer(bound) as there:
+            assert there.target == here.target
+    assert not (tmp_path / "unpickled").exists()
+    assert "4097 bytes, of which 4096" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name", ["store/../../x", "../x", "store//etc/x", "other/x", "/etc/x", "tolerance.toml/../../x", ""]
+)
+def test_a_file_of_a_capture_stays_in_the_spool(name: str, tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    with pytest.raises(CaptureError, match="no name of a capture's file"):
+        spool.put("0" * 64, name, 0, b"data")
+    assert [path.name for path in tmp_path.rglob("x")] == []
+
+
+def test_another_capture_than_announced_or_too_much_is_refused(recorded: Capture, tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool", most_bytes=10)
+    with pytest.raises(CaptureError, match="no more room"):
+        spool.put("0" * 64, "store/zarr.json", 0, bytes(11))
+    assert not spool.know("0" * 64, recorded.path)
+    assert spool.know(id_of(recorded), recorded.path)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "unix:", "localhost:80", "http://x:1", "tcp://127.0.0.1", "tcp://127.0.0.1:x", "tls://x:1/y"]
+)
+def test_what_is_no_address_is_told(url: str) -> None:
+    with pytest.raises(ServiceError, match="is no address"):
+        parse(url)
+
+
+def test_plain_tcp_stays_on_this_machine() -> None:
+    with pytest.raises(ServiceError, match=r"use tls://node7:80"):
+        parse("tcp://node7:80")
