@@ -36,9 +36,11 @@ def server_of(config: pytest.Config) -> Server:
 
 
 def _open_server(config: pytest.Config) -> Server:
-    from r3bench.server import RemoteServer, ReplayServer
+    from r3bench.server import ReplayServer
 
     if option(config, "server"):
+        from r3bench.server.remote import RemoteServer
+
         return RemoteServer(str(option(config, "server")))
     return ReplayServer(str(option(config, "device")), timeout_s=number(config, "timeout"))
 

@@ -23,9 +23,10 @@ from replay_case import FakeCompiler, capture, programs, variant
 from r3bench.errors import BuildError, CaptureError, ServiceError
 from r3bench.model import Capture, Level, Outcome, Status, Variant
 from r3bench.overrides import tolerance_path
-from r3bench.server import RemoteServer, ReplayServer
+from r3bench.server import ReplayServer
 from r3bench.server.addresses import TOKEN, Address, parse
 from r3bench.server.frames import GREETING_BYTES, VERSION
+from r3bench.server.remote import RemoteServer
 from r3bench.server.service import Service
 from r3bench.server.spool import Spool, id_of
 from r3bench.stats import Decision
