@@ -178,6 +178,8 @@ class ReplayUnit:
 class Source:
     """Where the kernel's text is. ``main`` and ``files`` are paths relative to the application's root.
 
+    ``language`` is ``llvm`` or ``ptx`` where only what a compiler made of the source is known: LLVM IR, or PTX text.
+
     ``span`` holds the first and last line (from 1) of the kernel's definition in ``main``; ``files`` maps each
     path to its text's SHA-256.
     """
@@ -187,7 +189,13 @@ class Source:
     span: tuple[int, int]
     files: tuple[tuple[str, str], ...]
     flags: tuple[str, ...] = ()
-    language: Literal["cuda", "hip"] = "cuda"
+    language: Literal["cuda", "hip", "llvm", "ptx"] = "cuda"
+
+
+_WITHOUT_SOURCE = {
+    "llvm": "with LLVM IR only: it can be tested and tuned, not rewritten",
+    "ptx": "with PTX text only: it can be tested and its launch tuned, not rewritten",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +218,13 @@ class Capture:
     def name(self) -> str:
         """``application/kernel``, unique among the captures of a tree."""
         return f"{self.application}/{self.symbol}"
+
+    @property
+    def lacks(self) -> str:
+        """What cannot be done for want of source, as part of a sentence; empty where there is one to rewrite."""
+        if self.source is None:
+            return "without source: it can be tested and timed, not rewritten"
+        return _WITHOUT_SOURCE.get(self.source.language, "")
 
 
 # -- what to run instead --------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
+from r3bench import ptxtext
 from r3bench.errors import CaptureError
 from r3bench.model import Capture, Configuration, Dim3, LaunchConfig, ReplayUnit, Target, Variant
 from r3bench.space import UnitFacts, unit_facts
@@ -94,12 +95,21 @@ _FUNCTION = re.compile(r"\b(?!(?:if|for|while|switch|catch)\b)(\w+)\s*\(")
 def legal_blocks(capture: Capture, unit: ReplayUnit, texts: Mapping[str, str]) -> tuple[Dim3, ...]:
     """Block shapes this kernel may run with, the recorded one first; only that one where in doubt."""
     recorded = unit.launch.block
+    if unit.launch.shared_bytes or unit.launch.cooperative or unit.launch.cluster:
+        return (recorded,)
+    limit = _block_limit(capture, texts)
+    return (recorded, *(block for block in _shapes(unit.launch) if prod(block) <= limit and block != recorded))
+
+
+def _block_limit(capture: Capture, texts: Mapping[str, str]) -> int:
+    """Threads of the largest block that the kernel may have, 0 where none but the recorded one will do."""
+    if capture.source is not None and capture.source.language == "ptx":
+        return ptxtext.block_limit(texts[capture.source.main], capture.symbol)
+    if capture.lacks:
+        return 0
     text = "\n".join(_COMMENT_OR_TEXT.sub(" ", text) for text in texts.values())
     name = _plain_name(capture)
-    if unit.launch.shared_bytes or unit.launch.cooperative or unit.launch.cluster or not _agnostic(text, name):
-        return (recorded,)
-    limit = _thread_limit(text, name)
-    return (recorded, *(block for block in _shapes(unit.launch) if prod(block) <= limit and block != recorded))
+    return _thread_limit(text, name) if _agnostic(text, name) else 0
 
 
 def _plain_name(capture: Capture) -> str:

@@ -509,10 +509,11 @@ def control(
 ) -> Comparison | None:
     """Time a baseline's source against another binary of equal work: what they seem to differ by is noise.
 
-    One look, and nothing is claimed from it; None where the capture holds no source to build both from.
+    One look, and nothing is claimed from it; None where the capture holds nothing to build both from.
     """
     material = placement.material
-    if material.capture.source is None:
+    source = material.capture.source
+    if source is None or source.language == "ptx":
         return None
     plain = replace(baseline, configuration=baseline.configuration or Configuration())
     first, second = (

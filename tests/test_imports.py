@@ -20,7 +20,7 @@ LAYERS = (
     ("errors", "sealing"),
     ("model",),
     ("nouns",),
-    ("compare", "stats", "syntax", "space", "toolkit", "calibration"),
+    ("compare", "stats", "syntax", "ptxtext", "space", "toolkit", "calibration"),
     ("store", "worktree", "frontend", "lowering", "devices", "overrides"),
     ("remix", "commits", "recorder"),
     ("toolchain",),

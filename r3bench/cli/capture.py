@@ -61,10 +61,10 @@ def show(arguments: argparse.Namespace) -> int:
 
 def _shown(capture: Capture) -> Iterator[str]:
     yield f"{capture.path}: {capture.demangled} ({capture.symbol}) of {capture.application}"
-    source = (
-        f"{capture.source.main}, lines {capture.source.span[0]} to {capture.source.span[1]}" if capture.source else ""
-    )
-    yield f"  source: {source or 'none: it can be tested and timed, not rewritten'}"
+    if source := capture.source:
+        yield f"  source: {source.main}, lines {source.span[0]} to {source.span[1]}"
+    if capture.lacks:
+        yield f"  recorded {capture.lacks}"
     yield f"  image: {capture.image_format or 'none'}; " + ", ".join(f"{k} {v}" for k, v in capture.recorded_on)
     for p in capture.parameters:
         kind = " ".join(filter(None, ("const" if p.const else "", p.kind, p.dtype)))

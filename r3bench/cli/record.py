@@ -112,12 +112,19 @@ def _convert(arguments: argparse.Namespace, folder: Path, name: str, out: Path) 
     for group, kernel in zip(groups, conversion.file_names(groups), strict=True):
         found, why = _source(arguments, group[0])
         capture = conversion.write(out / f"{kernel}.zarr", name, arguments.command, group, found)
-        lack = "" if found else f"; without source ({why}): to be tested and timed, not rewritten"
+        lack = f"; recorded {capture.lacks} ({why})" if capture.lacks else ""
         yield f"{capture.path}: {len(capture.units)} launches of {capture.demangled}{lack}"
 
 
 def _source(arguments: argparse.Namespace, launched: Launched) -> tuple[Found | None, str]:
-    """The kernel's source among what the user named, and why there is none."""
+    """The kernel's source among what the user named, or what was made of it, and why there is none to rewrite."""
+    from r3bench.record import generated
+
+    found, why = _named_source(arguments, launched)
+    return found or generated.find(launched), why
+
+
+def _named_source(arguments: argparse.Namespace, launched: Launched) -> tuple[Found | None, str]:
     from r3bench.record import conversion, sources
 
     candidates = sources.named(arguments.source, arguments.flags)

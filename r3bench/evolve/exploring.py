@@ -83,14 +83,20 @@ class Exploration:
         try:
             self.start = await begin(self.kernel, self.evaluator)
             self.archive = await self._first(self.start)
-            proposes = self.archive is not None and self.settings.mode.proposes
-            steps = await self._steps(self.start) if proposes else None
+            steps = await self._steps(self.start) if self.archive is not None and self._proposes else None
             if self.archive is not None and steps is not None:
                 await self._generations(self.start, self.archive, steps)
+            if lacks := self.kernel.capture.lacks:
+                self.stopped = self.stopped or f"the kernel was recorded {lacks}"
         except (CaptureError, CandidateFailure) as error:
             self.trouble = str(error)
         finally:
             self.seconds = monotonic() - began
+
+    @property
+    def _proposes(self) -> bool:
+        """Whether other texts are made: that takes a source."""
+        return self.settings.mode.proposes and not self.kernel.capture.lacks
 
     @property
     def promise(self) -> float:
@@ -108,7 +114,7 @@ class Exploration:
         settings, files = self.settings, tuple(sorted(start.texts.items()))
         source = self._made(step=0, rule=RECORDED, description="", files=files)
         self.sources[source.id] = source
-        trials = min(settings.trials, FIRST) if settings.race and settings.mode.proposes else settings.trials
+        trials = min(settings.trials, FIRST) if settings.race and self._proposes else settings.trials
         await tune(source, trials, self._evaluate, in_flight=settings.in_flight, enough=self._over)
         if source.best is None:
             self.stopped = self.stopped or f"the text as it is does not work: {say(source.outcomes[0][1])}"

@@ -41,6 +41,8 @@ def entries(image: bytes) -> Iterator[Entry]:
         at, end = header, min(header + length, len(image))
         while at + _UNPACKED_AT + 8 <= end:
             kind, _, size, payload, packed, _, _, _, arch = _ENTRY.unpack_from(image, at)
+            if not size:  # a header is never empty; going on would take no step
+                raise ValueError(f"the header at byte {at} is empty")
             if kind in _KINDS:
                 yield Entry(_KINDS[kind], arch, *_unpacked(image, at, size, packed or payload))
             at += size + payload

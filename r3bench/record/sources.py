@@ -36,13 +36,13 @@ class Translation:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A kernel's source as a capture holds it."""
+    """A kernel's source as a capture holds it, or the text that was made of it; no parameters where it has no types."""
 
     demangled: str
     parameters: tuple[Parameter, ...]
     source: Source
     texts: dict[str, str]
-    ir: str
+    ir: str | None
 
 
 # -- which translation units ------------------------------------------------------------------------------------------

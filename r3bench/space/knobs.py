@@ -145,7 +145,20 @@ def block_name(block: Dim3) -> str:
     return "x".join(str(n) for n in block)
 
 
-def knobs_of(facts: UnitFacts, target: Target, blocks: Sequence[Dim3], *, fast_math: bool) -> Iterable[Knob]:
+def knobs_of(
+    facts: UnitFacts, target: Target, blocks: Sequence[Dim3], language: str = "cuda", *, fast_math: bool
+) -> Iterable[Knob]:
+    """All knobs of a kernel; PTX text is behind the compiler, so that only its assembler and its launch are left."""
+    if language != "ptx":
+        yield from _compiler_knobs(facts, target, blocks, fast_math=fast_math and language != "llvm")
+    if target.device == "cuda":
+        for name, values in ASSEMBLER.items():
+            yield Knob(f"assembler.{name}", values)
+    if len(blocks) > 1:
+        yield Knob("block", tuple(block_name(block) for block in blocks))
+
+
+def _compiler_knobs(facts: UnitFacts, target: Target, blocks: Sequence[Dim3], *, fast_math: bool) -> Iterable[Knob]:
     yield Knob("pipeline", ("O3", "O2", "O1"), ordered=True)
     for name in EXTRA_PASSES:
         yield Knob(f"pass.{name}", ("off", "before", "after", "both"))
@@ -160,10 +173,6 @@ def knobs_of(facts: UnitFacts, target: Target, blocks: Sequence[Dim3], *, fast_m
         yield Knob("bounds", _bounds(max(prod(block) for block in blocks)))
         if fast_math:
             yield Knob("fast_math", (False, True))
-        for name, values in ASSEMBLER.items():
-            yield Knob(f"assembler.{name}", values)
-    if len(blocks) > 1:
-        yield Knob("block", tuple(block_name(block) for block in blocks))
 
 
 def _specialization_knobs(facts: UnitFacts, grid: bool) -> Iterable[Knob]:

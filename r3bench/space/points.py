@@ -38,10 +38,10 @@ class Space:
         """
         chosen = launch.apply(unit.launch) if launch is not None else unit.launch
         blocks = (chosen.block, *(block for block in legal_blocks if block != chosen.block))
+        language = capture.source.language if capture.source else "ptx"
         facts = unit_facts(capture.parameters, unit, chosen)
-        return cls(
-            target.device, tuple(knobs_of(facts, target, blocks, fast_math=fast_math)), capture.parameters, blocks
-        )
+        knobs = knobs_of(facts, target, blocks, language, fast_math=fast_math)
+        return cls(target.device, tuple(knobs), capture.parameters, blocks)
 
     @property
     def default(self) -> dict[str, Value]:
@@ -57,12 +57,12 @@ class Space:
     def decode(self, point: Mapping[str, Value]) -> tuple[Configuration, LaunchRule | None]:
         """What a point means; knobs left out have their default. ValueError for a knob or value that is not here."""
         values = self.default | self._checked(point)
-        order = ORDERS[int(values["order"])]
+        order = ORDERS[int(values.get("order", 0))]
         bound, min_blocks, registers = _bound(values.get("bounds", "none"))
         configuration = Configuration(
-            pipeline=_pipeline(values["pipeline"]),
-            before=tuple(name for name in order if values[f"pass.{name}"] in ("before", "both")),
-            after=tuple(name for name in order if values[f"pass.{name}"] in ("after", "both")),
+            pipeline=_pipeline(values.get("pipeline", "O3")),
+            before=tuple(name for name in order if values.get(f"pass.{name}") in ("before", "both")),
+            after=tuple(name for name in order if values.get(f"pass.{name}") in ("after", "both")),
             tuning=tuple(_tuning(self._chosen("tuning.", values))),
             options=self._options(values),
             specialize=self._specialization(values),
@@ -124,7 +124,7 @@ class Space:
     def _specialization(self, values: Mapping[str, Value]) -> Specialization:
         return Specialization(
             arguments=named_arguments(values.get("specialize.arguments", "none"), self.parameters),
-            block=bool(values["specialize.block"]),
+            block=bool(values.get("specialize.block", False)),
             grid=bool(values.get("specialize.grid", False)),
             noalias=bool(values.get("specialize.noalias", False)),
             align=bool(values.get("specialize.align", False)),

@@ -6,15 +6,15 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import llvmlite.binding as llvm
 
-from r3bench import lowering
+from r3bench import lowering, ptxtext
 from r3bench.errors import BuildError, Unsupported
 from r3bench.lowering import checked
-from r3bench.model import Global, Target
+from r3bench.model import Configuration, Global, Target
 from r3bench.toolchain import amdgpu, assembler, codegen, irtext, libdevice, ocml, padding, passes
 from r3bench.toolchain.job import Job
 from r3bench.toolchain.specialize import bound, specialize
@@ -54,6 +54,9 @@ _machine = cache(codegen.machine)
 def build(job: Job, known: Callable[[str], bool]) -> Product:
     """Specialize, lower where the target is a CPU, optimize, and emit code unless the optimized module is ``known``."""
     product = Product()
+    if version := ptxtext.version(job.ir):
+        _assemble_only(product, job, version)
+        return product
     made = _machine(job.target, job.ptx_version)
     with product.stage("specialize"):
         whole = checked.instrument(job.ir) if job.checked else job.ir
@@ -136,6 +139,17 @@ def _for_cuda(ir: str, job: Job) -> str:
         raise Unsupported(f"kernel {job.symbol} calls {refused[0]}, which the source does not define")
     ir = bound(ir, job.symbol, job.configuration, job.facts)
     return re.sub(r'"target-features"="[^"]*"', f'"target-features"="+ptx{job.ptx_version},+{job.target.arch}"', ir)
+
+
+def _assemble_only(product: Product, job: Job, version: int) -> None:
+    """What can be made of PTX text: machine code with other options of the assembler."""
+    if job.target.device != "cuda":
+        raise Unsupported(f"of {job.symbol} only PTX text was recorded, which runs on an NVIDIA GPU only")
+    if replace(job.configuration, assembler=()) != Configuration():
+        raise BuildError(f"of {job.symbol} only PTX text was recorded, which no pass or specialization can change")
+    product.module, product.image, product.format = codegen.sha256(job.ir), job.ir.encode(), "ptx"
+    product.facts = codegen.facts("", product.image, job.target, version)
+    _assemble(product, job)
 
 
 def _assemble(product: Product, job: Job) -> None:

@@ -134,6 +134,8 @@ class Compiler:
     def _ir(self, key: str, request: BuildRequest) -> tuple[str, float]:
         """The source's IR and the seconds it took: one front end call serves every configuration of a source."""
         start = time.perf_counter()
+        if request.main.endswith((".ll", ".ptx")):  # what a compiler made of a source that is not known
+            return dict(request.files)[request.main], 0.0
         with self._building[key]:
             entry = self._cache.get(key)
             if entry is None:

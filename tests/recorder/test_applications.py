@@ -26,9 +26,12 @@ WAYS = {
 def test_launches_become_captures(way: str, program: Build, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     app = program("plain", *WAYS[way])
     assert main(["record", "--out", str(tmp_path / "captures"), "--launch", "0,2", "--", str(app)]) == 0
-    assert capfd.readouterr().out.startswith("4.5\n")
+    said = capfd.readouterr().out
+    assert said.startswith("4.5\n")
+    assert "2 launches of scale; recorded with PTX text only: it can be tested and its launch tuned, not rewrit" in said
     capture = store.open_capture(tmp_path / "captures/scale.zarr")
     assert (capture.symbol, capture.demangled) == ("_Z5scalePdPKddi", "scale")
+    assert (capture.source.main, capture.source.language) == ("scale.ptx", "ptx")
     assert [unit.occurrence for unit in capture.units] == [0, 2]
     assert [(p.offset, p.size, p.kind) for p in capture.parameters] == [
         (0, 8, "pointer"), (8, 8, "pointer"), (16, 8, "scalar"), (24, 4, "scalar"),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -347,6 +348,20 @@ def test_a_text_without_the_kernel_still_has_its_configuration_tuned(tmp_path: P
     assert [s.rule for s in result.sources] == ["recorded"]
     assert result.status == "improved"
     assert "does not define the kernel smooth" in result.stopped
+
+
+def test_what_was_recorded_as_ptx_is_tuned_and_not_rewritten(tmp_path: Path) -> None:
+    (result,) = search(tmp_path, FakeServer(specialized), captures=[in_language("ptx")])
+    assert [s.rule for s in result.sources] == ["recorded"]
+    assert result.stopped == (
+        "the kernel was recorded with PTX text only: it can be tested and its launch tuned, not rewritten"
+    )
+
+
+def in_language(language: Literal["ptx", "llvm"]) -> Capture:
+    recorded = capture()
+    assert recorded.source is not None
+    return replace(recorded, source=replace(recorded.source, language=language))
 
 
 def test_a_capture_without_source_is_one_sentence(tmp_path: Path) -> None:

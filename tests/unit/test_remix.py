@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from r3bench.errors import CaptureError
@@ -75,6 +77,18 @@ def test_a_capture_without_source_names_itself() -> None:
         build_request(capture(source=False), {}, unit(), Variant(), CPU)
     with pytest.raises(CaptureError, match=r"k\.cu"):
         build_request(capture(), {}, unit(), Variant(), CPU)
+
+
+def test_blocks_of_ptx_text() -> None:
+    text = (
+        ".version 9.0\n.visible .entry k(\n .param .u64 p\n)\n{\n mov.u32 %r1, %ctaid.x;\n mov.u32 %r2, %ntid.x;\n"
+        " mov.u32 %r3, %tid.x;\n mad.lo.s32 %r4, %r1, %r2, %r3;\n ret;\n}\n"
+    )
+    source = Source(root="", main="k.ptx", span=(1, 2), files=(("k.ptx", ""),), language="ptx")
+    held = replace(capture(), source=source)
+    assert legal_blocks(held, unit(), {"k.ptx": text})[:2] == ((128, 1, 1), (64, 1, 1))
+    assert legal_blocks(held, unit(), {"k.ptx": text.replace("ret;", "bar.sync 0;")}) == ((128, 1, 1),)
+    assert legal_blocks(held, unit(shared_bytes=4), {"k.ptx": text}) == ((128, 1, 1),)
 
 
 INDEX = "int i = blockIdx.x * blockDim.x + threadIdx.x;"

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -461,3 +462,46 @@ def test_machine_code_is_made_where_ptxas_is(tmp_path: Path) -> None:
 def test_options_of_ptxas_need_ptxas(compiler: Compiler) -> None:
     with pytest.raises(BuildError, match="CUDA_HOME"):
         build(compiler, configuration=Configuration(assembler=(("opt-level", "0"),)))
+
+
+# -- what a compiler made of a source that is not known --------------------------------------------------------------
+
+PTX = """.version 8.3
+.target sm_90
+.address_size 64
+.visible .entry k(
+	.param .u64 p
+)
+{
+	ret;
+}
+"""
+LLVM = """target triple = "nvptx64-nvidia-cuda"
+define ptx_kernel void @k(ptr %p) {
+  store float 1.0, ptr %p
+  ret void
+}
+"""
+
+
+def as_given(text: str, main: str, **changed: Any) -> BuildRequest:
+    return replace(request("", "k"), files=((main, text),), main=main, **changed)
+
+
+def test_ptx_text_is_assembled_and_nothing_else(tmp_path: Path) -> None:
+    with Compiler(cache=tmp_path, assemble=False) as compiler:
+        built = compiler.submit(as_given(PTX, "k.ptx")).result()
+        assert (built.binary.image, built.binary.format, built.binary.symbol) == (PTX.encode(), "ptx", "k")
+        tuned = Configuration(pipeline="O1")
+        with pytest.raises(BuildError, match="only PTX text was recorded, which no pass"):
+            compiler.submit(as_given(PTX, "k.ptx", configuration=tuned)).result()
+        with pytest.raises(Unsupported, match="runs on an NVIDIA GPU only"):
+            compiler.submit(as_given(PTX, "k.ptx", target=compiler.host)).result()
+
+
+def test_llvm_ir_is_built_as_if_a_source_had_been_compiled(tmp_path: Path) -> None:
+    with Compiler(cache=tmp_path, assemble=False) as compiler:
+        built = compiler.submit(as_given(LLVM, "k.ll")).result()
+        assert ".entry k(" in built.binary.image.decode()
+        with pytest.raises(BuildError, match="LLVM refused"):
+            compiler.submit(as_given(LLVM.replace("float 1.0", "float nothing"), "k.ll")).result()
