@@ -38,7 +38,7 @@ class Space:
         """
         chosen = launch.apply(unit.launch) if launch is not None else unit.launch
         blocks = (chosen.block, *(block for block in legal_blocks if block != chosen.block))
-        language = capture.source.language if capture.source else "ptx"
+        language = capture.source.language if capture.source else "cuda"
         facts = unit_facts(capture.parameters, unit, chosen)
         knobs = knobs_of(facts, target, blocks, language, fast_math=fast_math)
         return cls(target.device, tuple(knobs), capture.parameters, blocks)
