@@ -54,6 +54,7 @@ def _trials(outcomes: Sequence[Record]) -> Mapping[str, Column]:
         "trial_status": _words("trial", [o["verdict"]["status"] for o in told]),
         "trial_module": _words("trial", [o["module"] or "" for o in told]),
         "trial_ns": _numbers("trial", [_ns(o) for o in told], units="ns"),
+        "trial_slower_than_ns": _numbers("trial", [_cut_ns(o) for o in told], units="ns"),
         "trial_seconds": _numbers("trial", [record["time"] - began for record in outcomes], units="s"),
         "trial_stage_seconds": Column(("trial", "stage"), np.array(stages), {"units": "s", "meanings": list(STAGES)}),
     }
@@ -63,8 +64,14 @@ def _trials(outcomes: Sequence[Record]) -> Mapping[str, Column]:
 
 
 def _ns(outcome: Mapping[str, Any]) -> float:
-    samples = (outcome["measurement"] or {}).get("samples_ns", [])
-    return block_statistic(samples) if samples else np.nan
+    measured = outcome["measurement"]
+    return block_statistic(measured["samples_ns"]) if measured and measured.get("cut_ns") is None else np.nan
+
+
+def _cut_ns(outcome: Mapping[str, Any]) -> float:
+    """What a trial was surely slower than, where its timing was cut off: then it has no time of its own."""
+    cut_ns = (outcome["measurement"] or {}).get("cut_ns")
+    return np.nan if cut_ns is None else float(cut_ns)
 
 
 def _programs(records: Sequence[Record]) -> Mapping[str, Column]:

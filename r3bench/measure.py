@@ -25,6 +25,7 @@ from r3bench.stats import (
     decide,
     signed_rank_interval,
     speedup_of,
+    surely_slower,
 )
 from r3bench.windows import (
     CPU,
@@ -41,6 +42,8 @@ from r3bench.windows import (
     window,
 )
 
+# Windows after which a ranking may be cut off.
+FEW = 3
 # A kernel shorter than this on a GPU is mostly the launch.
 LAUNCH_BOUND_NS = 5_000.0
 # One shorter than this has at least this gate there.
@@ -56,17 +59,35 @@ class Terms:
     procedure: Procedure = CPU
 
 
-def rank(arm: Arm, ring: Ring, check: Check, procedure: Procedure = RANKING) -> Measurement:
-    """A cheap measurement of one verified arm. ArmFailed if it did not do while timed what it did before."""
-    clones = fit([arm], ring, procedure)
-    samples = tuple(window(arm, ring, clones, procedure.timeout_s) for _ in range(procedure.windows))
+def rank(
+    arm: Arm, ring: Ring, check: Check, procedure: Procedure = RANKING, rival: Sequence[float] = ()
+) -> Measurement:
+    """A cheap measurement of one verified arm. ArmFailed if it did not do while timed what it did before.
+
+    ``rival`` holds the samples of what is to be beaten, timed on the same device. An arm that is surely slower is cut
+    off after a few windows; one that may be faster gets twice as many as others.
+    """
+    clones, (samples,) = fit([arm], ring, procedure)
+    while len(samples) < _windows(samples, rival, procedure):
+        samples.append(window(arm, ring, clones, procedure.timeout_s))
     confirm(arm, ring, clones, check, random.Random(arm.kernel.binary.sha256))
     refuse_too_fast(arm, ring, clones, samples)
     conditions = {"procedure": "rank", "clones": str(clones), **ring.device.conditions()}
     conditions |= _method(ring, clones) | _launch_bound(ring.device, min(samples))
     return Measurement(
-        samples_ns=samples, binary=arm.kernel.binary.sha256, conditions=tuple(sorted(conditions.items()))
+        samples_ns=tuple(samples),
+        binary=arm.kernel.binary.sha256,
+        conditions=tuple(sorted(conditions.items())),
+        cut_ns=max(rival) if len(samples) < procedure.windows else None,
     )
+
+
+def _windows(samples: Sequence[float], rival: Sequence[float], procedure: Procedure) -> int:
+    """How many windows a ranking takes: few of an arm that is surely slower than its rival, more where it may lead."""
+    if surely_slower(samples, rival, procedure.margin):
+        return min(FEW, procedure.windows)
+    contends = bool(rival) and min(samples) <= (1 + procedure.margin) * min(rival)
+    return procedure.windows * (2 if contends else 1)
 
 
 def _widened(terms: Terms, device: Device, ns: float) -> Terms:
@@ -136,7 +157,7 @@ def contest(baseline: Arm, candidate: Arm, ring: Ring, check: Check, terms: Term
     conditions with the number of clones. ArmFailed if an arm does not do while timed what it did before.
     """
     arms = {"A": baseline, "B": candidate}
-    clones = fit([baseline, candidate], ring, terms.procedure)
+    clones, _ = fit([baseline, candidate], ring, terms.procedure)
     before = ring.device.conditions() | _method(ring, clones)
     blocks: list[Block] = []
     said: list[dict[str, str]] = []

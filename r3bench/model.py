@@ -393,11 +393,16 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """Every sample of one timing, in nanoseconds per launch, of the binary with this SHA-256."""
+    """Every sample of one timing, in nanoseconds per launch, of the binary with this SHA-256.
+
+    ``cut_ns`` is the longest sample of the rival that this was surely slower than, where it was cut off for it: such a
+    time says "slower than that", and is compared with nothing else. None where it was timed to the end.
+    """
 
     samples_ns: tuple[float, ...]
     binary: str
     conditions: tuple[tuple[str, str], ...] = ()
+    cut_ns: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

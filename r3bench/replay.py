@@ -307,13 +307,13 @@ class Trial:
         device.restore(memory)
         return device.writer(kernel, memory, remix.launch_for(material.unit, self.variant), place, timeout_s=timeout_s)
 
-    def rank(self, procedure: Procedure) -> None:
+    def rank(self, procedure: Procedure, rival: Sequence[float] = ()) -> None:
         """Time the verified arm for a ranking; a candidate that fails meanwhile loses its match."""
         arm = self.arm
         assert arm is not None
         begin = perf_counter()
         self.placement.classify(arm, procedure.timeout_s)
-        found = attempt(lambda: rank(arm, self.placement.ring, self.placement.check, procedure))
+        found = attempt(lambda: rank(arm, self.placement.ring, self.placement.check, procedure, rival))
         if isinstance(found, Failure):
             self.verdict = found.verdict
         else:
@@ -401,8 +401,11 @@ def evaluate(
     timeout_s: float = 10.0,
     lock: Lock = nullcontext,
     compiler: Builder | None = None,
+    rival: Sequence[float] = (),
 ) -> Outcome:
     """Verify a variant, and rank it if it matches; ``lock`` is held while it is timed, and only then.
+
+    The ranking is cut off where the variant is surely slower than a ``rival``, whose samples on this device are given.
 
     With a ``compiler``, a fault on the CPU device is replayed once in a checked build, which says where it was; so is a
     mismatch, unless it is one of a ranking.
@@ -417,7 +420,7 @@ def evaluate(
             trial.name_writer(checked(), timeout_s)
     if trial.matches and timing == "rank":
         with lock():
-            trial.rank(procedure_for(placement.device.target, ranking=True, timeout_s=timeout_s))
+            trial.rank(procedure_for(placement.device.target, ranking=True, timeout_s=timeout_s), rival)
     return trial.outcome()
 
 

@@ -186,6 +186,16 @@ def block_statistic(samples: Sequence[float]) -> float:
     return min(samples)
 
 
+def surely_slower(samples: Sequence[float], rival: Sequence[float], margin: float) -> bool:
+    """Whether each of some samples is longer, by a margin, than every one of a rival's.
+
+    For equal arms the m samples lie above all n of the rival's with probability 1 / C(m + n, n) even without a margin:
+    1.8 % for 3 against 5. What disturbs the rival's samples makes the answer no; what disturbs these, before they are
+    at an end, has to disturb them all.
+    """
+    return bool(samples and rival) and min(samples) > (1 + margin) * max(rival)
+
+
 def speedup_of(log_ratio: float) -> float:
     """Baseline time over candidate time for a value of log(candidate / baseline)."""
     return exp(-log_ratio)

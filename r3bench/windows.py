@@ -39,6 +39,7 @@ class Procedure:
     ring_bytes: int = 1 << 28
     timeout_s: float = 10.0
     cold_bytes: int = 0
+    margin: float = 0.05  # by which a ranking's windows lie apart from a rival's before it is cut off
 
 
 CPU = Procedure()
@@ -47,7 +48,9 @@ RANKING = replace(CPU, windows=5, warm_up_ns=1_000_000.0)
 
 # A GPU restores a ring as fast as it runs on it, by its own clock; its second-level cache holds 50 to 60 MB. A window
 # of 500 us takes in so many copies that it matters to 0.2 % only where in memory they lie; one of 250 us, to 1.6 %.
-GPU = Procedure(window_ns=500_000.0, clones=1024, warm_up_ns=150_000_000.0, ring_bytes=1 << 33, cold_bytes=120_000_000)
+GPU = Procedure(
+    window_ns=500_000.0, clones=1024, warm_up_ns=150_000_000.0, ring_bytes=1 << 33, cold_bytes=120_000_000, margin=0.01
+)
 GPU_RANKING = replace(GPU, windows=5, warm_up_ns=1_000_000.0)
 
 # Launches of a window that are timed one by one: each takes a restore and a request of its own.
@@ -215,8 +218,11 @@ def classify(arm: Arm, ring: Ring, check: Check, procedure: Procedure) -> None:
     ring.idempotent = gives_the_same(first, 2)
 
 
-def fit(arms: Sequence[Arm], ring: Ring, procedure: Procedure) -> int:
-    """Warm up, and find how many launches make a window of the fastest arm long enough, or as long as memory allows."""
+def fit(arms: Sequence[Arm], ring: Ring, procedure: Procedure) -> tuple[int, list[list[float]]]:
+    """Warm up, and find how many launches make a window of the fastest arm long enough, or as long as memory allows.
+
+    Also each arm's windows of that many launches, in nanoseconds per launch.
+    """
     cold = max(2, ceil(procedure.cold_bytes / ring.clone_bytes)) if procedure.cold_bytes else 1
     clones, spent = len(ring.take(min(ring.most(procedure), cold))), 0.0
     ring.apart = cold > 1 and (clones < 2 or not ring.relocatable)
@@ -237,4 +243,4 @@ def fit(arms: Sequence[Arm], ring: Ring, procedure: Procedure) -> int:
             clones = min(most, max(clones + 1, min(8 * clones, enough), ring.fitted))
         elif spent >= procedure.warm_up_ns:
             ring.fitted = max(ring.fitted, clones)
-            return clones
+            return clones, times

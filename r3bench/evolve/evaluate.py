@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -48,9 +48,9 @@ class Evaluator:
         key = content_id(subject.name, subject.content_hash, unit, variant, self.target, timing, again)
         return self._pending(key, source, lambda: self._server.submit(subject, variant, unit, timing))
 
-    async def outcome(self, variant: Variant, source: str) -> Outcome:
+    async def outcome(self, variant: Variant, source: str, timing: Timing = "once") -> Outcome:
         """An evaluation of the search's unit, kept; other tasks go on meanwhile."""
-        pending = self.submit(variant, source)
+        pending = self.submit(variant, source, timing=timing)
         if not pending.future.done():
             await asyncio.wrap_future(pending.future)
         return self.result(pending)
@@ -113,6 +113,12 @@ class Evaluator:
 
 
 def nanoseconds(outcome: Outcome) -> float | None:
-    """One number to rank by: the shortest of an outcome's samples; None where it has no time."""
-    samples: Sequence[float] = outcome.measurement.samples_ns if outcome.measurement is not None else ()
-    return block_statistic(samples) if samples else None
+    """One number to rank by: the shortest of an outcome's samples; None where it has no time, or none to the end."""
+    measured = outcome.measurement
+    return None if measured is None or measured.cut_ns is not None else block_statistic(measured.samples_ns)
+
+
+def about(outcome: Outcome) -> float | None:
+    """The shortest of an outcome's few samples, where its timing was cut off: a tuner learns from it, nothing more."""
+    measured = outcome.measurement
+    return None if measured is None or measured.cut_ns is None else block_statistic(measured.samples_ns)

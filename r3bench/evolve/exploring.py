@@ -34,7 +34,7 @@ from r3bench.evolve.sources import RECORDED, Source, make_source
 from r3bench.evolve.start import Kernel, Start, begin, say
 from r3bench.model import Outcome, Variant, facts_of
 from r3bench.nouns import encode
-from r3bench.server.requests import Server
+from r3bench.server.requests import Server, Timing
 
 FIRST = 10  # trials of the text as it is where sources race: as many as they get on average
 _HOPE = 0.1  # the gain (as a logarithm) that texts are expected to bring before anything is known
@@ -198,9 +198,10 @@ class Exploration:
         self.stopped = self.stopped or self.run.budget.used_up
         return bool(self.stopped)
 
-    async def _evaluate(self, variant: Variant, source: Source) -> Outcome:
+    async def _evaluate(self, variant: Variant, source: Source, races: bool) -> Outcome:
+        timing: Timing = "race" if races and self.settings.race else "once"
         with await self.run.evaluating.enter(self._rank(source.step)):
-            outcome = await self.evaluator.outcome(variant, source.rule)
+            outcome = await self.evaluator.outcome(variant, source.rule, timing)
         self.run.budget.evaluated(outcome)
         for stage, seconds in outcome.stages:
             self.stages[stage] += seconds

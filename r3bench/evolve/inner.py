@@ -7,12 +7,13 @@ from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import ceil
 
-from r3bench.evolve.evaluate import nanoseconds
+from r3bench.evolve.evaluate import about, nanoseconds
 from r3bench.evolve.sources import Source
 from r3bench.evolve.tuning import Ask
 from r3bench.model import Outcome, Variant
 
-Evaluate = Callable[[Variant, Source], Awaitable[Outcome]]
+Evaluate = Callable[[Variant, Source, bool], Awaitable[Outcome]]
+"""Replays a variant of a source; whether it races: then it is cut off when the source's best is surely faster."""
 
 RUNGS: Mapping[int, float] = {2: 0.5, 6: 0.25}
 """After so many trials, only such a part of the sources goes on (successive halving, one source after the other)."""
@@ -63,7 +64,8 @@ async def tune(
             ask = source.tuner.ask()
             if ask is None:
                 break
-            waiting.append((ask, asyncio.ensure_future(evaluate(source.variant(ask), source))))
+            evaluation = evaluate(source.variant(ask), source, source.best is not None)
+            waiting.append((ask, asyncio.ensure_future(evaluation)))
             if len(waiting) >= in_flight:
                 await _tell(source, *waiting.popleft())
         while waiting:
@@ -76,7 +78,7 @@ async def tune(
 async def _tell(source: Source, ask: Ask, task: asyncio.Task[Outcome]) -> None:
     outcome = await task
     ns = nanoseconds(outcome)
-    source.tuner.tell(ask, ns)
+    source.tuner.tell(ask, ns, about(outcome))
     source.outcomes.append((ask, outcome, ns))
 
 

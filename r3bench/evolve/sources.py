@@ -10,7 +10,7 @@ from r3bench import remix
 from r3bench.evolve.settings import Settings
 from r3bench.evolve.tuning import Ask, Point, Tuner
 from r3bench.ledger import SourceResult
-from r3bench.model import Capture, LaunchRule, Outcome, Target, Variant, content_id
+from r3bench.model import Capture, LaunchRule, Outcome, Status, Target, Variant, content_id
 from r3bench.space import Space, unit_facts
 
 RECORDED = "recorded"
@@ -74,7 +74,7 @@ class Source:
             rule=self.rule,
             description=self.description,
             trials=len(self.outcomes),
-            matched=sum(ns is not None for _, _, ns in self.outcomes),
+            matched=sum(outcome.verdict.status is Status.MATCH for _, outcome, _ in self.outcomes),
             default_ns=self.default_ns,
             best_ns=self.best[1] if self.best else None,
             same_as=self.same_as,

@@ -84,10 +84,11 @@ class Tuner:
             self._report(trial, self._known[self._key(point)])
         return None
 
-    def tell(self, ask: Ask, ns: float | None) -> None:
-        """The nanoseconds per launch of a point; None where it failed in any way."""
-        self._known[self._key(ask.point)] = ns
-        self._report(ask.trial, ns)
+    def tell(self, ask: Ask, ns: float | None, cut_ns: float | None = None) -> None:
+        """The nanoseconds per launch of a point; None where it failed in any way, or where its timing was cut off at
+        ``cut_ns``: such a point is learned from, but never the best."""
+        self._known[self._key(ask.point)] = known = ns if ns is not None else cut_ns
+        self._report(ask.trial, known)
         if ns is not None and (self._best is None or ns < self._best[0]):
             self._best = ns, ask.point
 

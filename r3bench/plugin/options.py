@@ -30,7 +30,7 @@ OPTIONS = (
     ("patience", "300", "S", "seconds to wait for one answer, tries and pauses included"),
     ("iterations", "200", "N", "sources proposed for each kernel, at most"),
     ("trials", "", "N", "configurations tried of each source (default: 30; 200 for bo, 1 for llm)"),
-    ("race", "on", "on|off", "off: every source gets all its trials, not only those that stand well"),
+    ("race", "on", "on|off", "off: every source gets all its trials, and each is timed to the end"),
     ("islands", "4", "N", "islands of the archive"),
     ("population", "20", "N", "elites of each island"),
     ("migrate", "20", "N", "proposals after which the best of each island migrate"),

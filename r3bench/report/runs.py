@@ -91,9 +91,10 @@ def _improvements(records: Iterable[Record]) -> Iterator[list[Any]]:
 
 
 def _ns(outcome: Mapping[str, Any]) -> float:
-    """The time of an outcome on the launch of the search; infinite where it has none."""
+    """The time of an outcome on the launch of the search; infinite where it has none, or one that was cut off."""
     measured = outcome.get("measurement") if outcome.get("unit") == 0 else None
-    ns = block_statistic([float(ns) for ns in measured["samples_ns"]]) if measured and measured["samples_ns"] else 0.0
+    whole = measured and measured["samples_ns"] and measured.get("cut_ns") is None
+    ns = block_statistic([float(ns) for ns in measured["samples_ns"]]) if measured and whole else 0.0
     return ns if ns > 0 else float("inf")
 
 

@@ -15,6 +15,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
+from math import inf
 from pathlib import Path
 from threading import Event, Lock
 from types import TracebackType
@@ -73,6 +74,7 @@ class ReplayServer:
         self._prepare_stage = ThreadPoolExecutor(1, thread_name_prefix="r3bench-prepare")
         self._device_stage = ThreadPoolExecutor(1, thread_name_prefix="r3bench-device")
         self._replayed: dict[Hashable, Outcome] = {}
+        self._fastest: dict[Hashable, Sequence[float]] = {}
         self._originals: dict[Hashable, Future[Built]] = {}
         self._builds: set[Future[Built]] = set()
         self._builds_allowed = Event()
@@ -96,34 +98,46 @@ class ReplayServer:
         """Replay a variant on one unit; ``timing="none"`` only verifies it.
 
         ``once`` is ``rank``, but what was replayed so before is not replayed again: the same machine code in the same
-        launch has the outcome that it had. Most configurations of a search give code that was seen.
+        launch has the outcome that it had. Most configurations of a search give code that was seen. ``race`` is
+        ``once``, cut off where the variant is surely slower than the fastest of the same text that this device timed.
         """
 
         def run(material: Material, builds: Sequence[Future[Built]]) -> Outcome:
-            if timing == "once":
-                return self._once(material, variant, builds)
-            return self._evaluate(material, variant, builds, timing)
+            if timing == "none" or timing == "rank":
+                return self._evaluate(material, variant, builds, timing)
+            return self._once(material, variant, builds, races=timing == "race")
 
         return self._request(capture, unit, (variant,), run)
 
     def _evaluate(
-        self, material: Material, variant: Variant, builds: Sequence[Future[Built]], timing: Literal["none", "rank"]
+        self, material: Material, variant: Variant, builds: Sequence[Future[Built]], timing: Literal["none", "rank"],
+        rival: Sequence[float] = (),
     ) -> Outcome:  # fmt: skip
-        limit, lock, compiler = self._timeout_s, self._timing, self._compiler
+        how: dict[str, Any] = {"timeout_s": self._timeout_s, "lock": self._timing, "compiler": self._compiler}
         with self._placed(material, builds[-1]) as placement:
-            return evaluate(placement, variant, builds[0], timing=timing, timeout_s=limit, lock=lock, compiler=compiler)
+            return evaluate(placement, variant, builds[0], timing=timing, rival=rival, **how)
 
-    def _once(self, material: Material, variant: Variant, builds: Sequence[Future[Built]]) -> Outcome:
-        """The outcome of this code and launch, from before where there is one; runs in the device stage."""
+    def _once(
+        self, material: Material, variant: Variant, builds: Sequence[Future[Built]], *, races: bool
+    ) -> Outcome:  # fmt: skip
+        """The outcome of this code and launch, from before where there is one; runs in the device stage.
+
+        One that was cut off holds for its own text only, in a race.
+        """
         if builds[0].exception() is not None:
             return self._evaluate(material, variant, builds, "rank")
-        built = builds[0].result()
-        launch = remix.launch_for(material.unit, variant)
-        key = key_of(material.capture, material.unit.index), built.binary.sha256, launch
-        if key not in self._replayed:
-            self._replayed[key] = self._evaluate(material, variant, builds, "rank")
-            return self._replayed[key]
-        return replace(self._replayed[key], variant=content_id(variant), module=built.module, stages=built.stages)
+        built, unit = builds[0].result(), key_of(material.capture, material.unit.index)
+        text = unit, content_id(variant.files)
+        key = unit, built.binary.sha256, remix.launch_for(material.unit, variant)
+        known = self._replayed.get(key) or (self._replayed.get((key, text)) if races else None)
+        if known is not None:
+            return replace(known, variant=content_id(variant), module=built.module, stages=built.stages)
+        found = self._evaluate(material, variant, builds, "rank", self._fastest.get(text, ()) if races else ())
+        cut = found.measurement is not None and found.measurement.cut_ns is not None
+        self._replayed[(key, text) if cut else key] = found
+        if found.measurement is not None and not cut:
+            self._fastest[text] = min(self._fastest.get(text, (inf,)), found.measurement.samples_ns, key=min)
+        return found
 
     @property
     def levels(self) -> tuple[Level, ...]:

@@ -16,7 +16,7 @@ from r3bench.model import Capture, Level, Outcome, Target, Variant
 from r3bench.stats import Comparison
 from r3bench.toolchain import Built
 
-Timing = Literal["none", "rank", "once"]
+Timing = Literal["none", "rank", "once", "race"]
 
 
 class Server(Protocol):

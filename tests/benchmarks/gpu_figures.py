@@ -208,7 +208,7 @@ def apart(device: CudaDevice, compiler: Compiler, found: list[Capture]) -> None:
         times = []
         for alone in (False, True):
             placement.ring.relocatable = not alone
-            launches = fit([arm], placement.ring, GPU)
+            launches, _ = fit([arm], placement.ring, GPU)
             times.append(statistics.median(window(arm, placement.ring, launches, 10.0) for _ in range(21)) / 1e3)
         print(f"apart          {capture.name}: {times[1]:.2f} us, on copies {times[0]:.2f} us")
         placement.release()
@@ -220,7 +220,7 @@ def reproducible(compiler: Compiler, found: list[Capture]) -> None:
         with closing(cuda()) as device:
             for capture in found:
                 placement, arm = placed(device, compiler, capture)
-                clones = fit([arm], placement.ring, GPU)
+                clones, _ = fit([arm], placement.ring, GPU)
                 samples = [window(arm, placement.ring, clones, 10.0) for _ in range(51)]
                 medians[capture.name].append(statistics.median(samples))
                 quarters = [f"{q / 1e3:.2f}" for q in statistics.quantiles(samples)]

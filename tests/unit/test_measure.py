@@ -61,43 +61,43 @@ def arm(device: FakeDevice, name: str, side: str = "candidate", twin: int = 0) -
 
 def test_a_window_is_as_long_as_it_must_be() -> None:
     device, ring, _ = stage()
-    assert fit([arm(device, "add")], ring, QUICK) == 4  # 100 us each, 300 us wanted, a tenth more for noise
+    assert fit([arm(device, "add")], ring, QUICK)[0] == 4  # 100 us each, 300 us wanted, a tenth more for noise
 
 
 def test_the_fastest_arm_decides_the_length() -> None:
     device, ring, _ = stage()
-    assert fit([arm(device, "slow"), arm(device, "quick")], ring, QUICK) == 5
+    assert fit([arm(device, "slow"), arm(device, "quick")], ring, QUICK)[0] == 5
 
 
 def test_one_launch_is_enough_for_a_long_kernel() -> None:
     device, ring, _ = stage(Watched({"long": Program(lambda run: None, 5e7)}))
-    assert fit([arm(device, "long")], ring, QUICK) == 1
+    assert fit([arm(device, "long")], ring, QUICK)[0] == 1
 
 
 def test_short_kernels_take_many_clones_within_the_limit() -> None:
     device, ring, _ = stage(Watched({"short": Program(lambda run: None, 100.0)}))
-    assert 3000 <= fit([arm(device, "short")], ring, replace(QUICK, clones=10_000)) <= 3301
+    assert 3000 <= fit([arm(device, "short")], ring, replace(QUICK, clones=10_000))[0] <= 3301
     device, ring, _ = stage(Watched({"short": Program(lambda run: None, 100.0)}))
-    assert fit([arm(device, "short")], ring, QUICK) == QUICK.clones
+    assert fit([arm(device, "short")], ring, QUICK)[0] == QUICK.clones
     device, ring, _ = stage(Watched({"short": Program(lambda run: None, 100.0)}))
-    assert fit([arm(device, "short")], ring, replace(QUICK, ring_bytes=256 * 20)) == 20
+    assert fit([arm(device, "short")], ring, replace(QUICK, ring_bytes=256 * 20))[0] == 20
     assert ring.nbytes == 256 * 20
 
 
 def test_a_unit_larger_than_the_limit_still_has_one_memory() -> None:
     device, ring, _ = stage()
-    assert fit([arm(device, "add")], ring, replace(QUICK, ring_bytes=1)) == 1
+    assert fit([arm(device, "add")], ring, replace(QUICK, ring_bytes=1))[0] == 1
 
 
 def test_arms_of_one_unit_get_windows_of_one_size() -> None:
     """Otherwise the cost of starting a window would count more for one candidate than for another."""
     device, ring, _ = stage()
-    assert [fit([arm(device, name)], ring, QUICK) for name in ("add", "quick", "add", "slow")] == [4, 5, 5, 5]
+    assert [fit([arm(device, name)], ring, QUICK)[0] for name in ("add", "quick", "add", "slow")] == [4, 5, 5, 5]
 
 
 def test_a_much_slower_arm_gets_no_longer_window() -> None:
     device, ring, _ = stage(Watched({**programs(), "long": Program(lambda run: None, 5e7)}))
-    assert [fit([arm(device, name)], ring, QUICK) for name in ("add", "long")] == [4, 1]
+    assert [fit([arm(device, name)], ring, QUICK)[0] for name in ("add", "long")] == [4, 1]
 
 
 def test_warming_up_lasts() -> None:
@@ -133,6 +133,30 @@ def test_a_ranking_keeps_every_sample() -> None:
     assert len(set(found.samples_ns)) == 5
     assert np.median(found.samples_ns) == pytest.approx(1e5, rel=0.2)
     assert found.binary == fake_binary("add").sha256
+
+
+@pytest.mark.parametrize(
+    ("rival", "windows", "cut_ns"),
+    [
+        ((80_000.0, 90_000.0), 3, 90_000.0),  # all of its windows are shorter
+        ((80_000.0, 97_000.0), 5, None),  # one is not, by the margin
+        ((99_000.0, 99_000.0), 10, None),  # it may be beaten
+        ((), 5, None),
+    ],
+)
+def test_a_ranking_is_cut_off_when_surely_slower_and_longer_when_it_may_lead(
+    rival: tuple[float, ...], windows: int, cut_ns: float | None
+) -> None:
+    device, ring, check = stage()
+    found = rank(arm(device, "add"), ring, check, QUICK, rival)
+    assert (len(found.samples_ns), found.cut_ns) == (windows, cut_ns)
+    assert found.samples_ns[0] == 100_000.0
+
+
+def test_what_is_cut_off_was_confirmed_all_the_same() -> None:
+    device, ring, _ = stage()
+    with pytest.raises(ArmFailed):
+        rank(arm(device, "add"), ring, lambda memory: Verdict(status=Status.MISMATCH), QUICK, (10.0,))
 
 
 # -- the order of blocks --------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from replay_case import FakeCompiler, capture, programs, variant
@@ -16,7 +17,17 @@ from replay_case import FakeCompiler, capture, programs, variant
 from r3bench import replay
 from r3bench.devices import Kernel, Memory
 from r3bench.errors import CaptureError, DeviceUnavailable
-from r3bench.model import Capture, Configuration, LaunchConfig, LaunchRule, Status, Target, Variant, content_id
+from r3bench.model import (
+    Capture,
+    Configuration,
+    LaunchConfig,
+    LaunchRule,
+    Measurement,
+    Status,
+    Target,
+    Variant,
+    content_id,
+)
 from r3bench.server import ReplayServer
 from r3bench.server import local as server
 from r3bench.server.local import when_all
@@ -434,6 +445,26 @@ def test_the_same_code_and_launch_is_replayed_once_where_that_will_do(
     launches = opener.devices[0].launches
     running.submit(recorded, variant("add"), timing="rank").result(10)
     assert opener.devices[0].launches > launches
+
+
+def test_in_a_race_what_is_surely_slower_than_the_same_text_was_is_cut_off(
+    running: ReplayServer, recorded: Capture, opener: Opener
+) -> None:
+    def raced(name: str, threads: int, timing: Literal["once", "race"] = "race") -> Measurement:
+        block = LaunchRule(block=(threads, 1, 1))
+        found = running.submit(recorded, variant(name, launch=block), timing=timing).result(10).measurement
+        assert found is not None
+        return found
+
+    assert raced("narrow", 64).cut_ns is None  # nothing was there to race against
+    assert (raced("narrow", 128).cut_ns, raced("narrow", 32).cut_ns) == (64_000.0, None)
+    assert raced("narrow", 256).cut_ns == 32_000.0
+    launches = opener.devices[0].launches
+    assert raced("narrow", 256).cut_ns == 32_000.0
+    assert opener.devices[0].launches == launches
+    assert raced("slow", 32).cut_ns is None  # another text
+    assert raced("narrow", 256, "once").cut_ns is None  # whoever does not race gets a whole time
+    assert raced("narrow", 256).cut_ns is None  # which then is at hand
 
 
 def test_what_does_not_build_has_no_code_to_be_known_by(running: ReplayServer, recorded: Capture) -> None:
