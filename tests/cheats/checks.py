@@ -78,8 +78,7 @@ def everything_mapped(patch: pytest.MonkeyPatch) -> None:
 
     def with_all(self: CpuDevice, kernel: Any, memories: Any) -> Worker:
         worker = ready(self, kernel, memories)
-        for memory in self._memories:
-            self._provide_memory(worker, memory)  # type: ignore[arg-type]
+        self._provide(worker, list(self._memories))  # type: ignore[arg-type]
         return worker
 
     patch.setattr(CpuDevice, "_ready", with_all)

@@ -7,7 +7,7 @@ import os
 import platform
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -39,8 +39,9 @@ _SPEED_TRIES = 4  # the first also gets the pages
 # So many pages and globals of a memory fit in one datagram.
 _PART = 500
 _MAX_MEMORIES = 1 << 15
-# So many kernels, those loaded last, are linked again when a worker is replaced.
-_RELINKED = 8
+# When a worker is replaced, the new one links what so many workers before it were asked for: those kernels may well be
+# launched again in turn, and one that is linked later takes a worker of its own.
+_RELINKED = 2
 
 
 class CpuKernel:
@@ -51,6 +52,7 @@ class CpuKernel:
         self.identity = identity
         self.binary = binary
         self.symbols = symbols
+        self.wanted = 0  # number of the worker that was asked for it last
         self.checked = bool(facts_of(binary.facts).get("checked"))
 
 
@@ -93,6 +95,7 @@ class CpuDevice:
         self._memories: dict[Memory, int] = {}
         self._unused_kernels: deque[int] = deque()
         self._recent: WeakValueDictionary[int, CpuKernel] = WeakValueDictionary()
+        self._workers = 0
         self._round_trip_ns = 0
         self._watched = 0
         self._write_speed: float | None = None
@@ -260,13 +263,13 @@ class CpuDevice:
             self._resources.drop_worker()
             self._resources.arena.clear_fault()
             worker = self._resources.worker = Worker(self._resources.arena.fd, self.threads)
+            self._workers += 1
         return worker
 
     def _ready(self, kernel: CpuKernel, memories: list[CpuMemory]) -> Worker:
         """A worker that has this kernel and these memories."""
         worker = self._worker_with(kernel)
-        for memory in memories:
-            self._provide_memory(worker, memory)
+        self._provide(worker, memories)
         if not worker.sealed:
             worker.sealed = True
             self._request(worker, Op.SEAL, b"")
@@ -277,17 +280,20 @@ class CpuDevice:
         worker = self._worker()
         self._unload(worker)
         if kernel.identity in worker.kernels:
+            kernel.wanted = self._workers
             return worker
         if worker.sealed:
             self._resources.worker = None
             worker.dismiss()
             worker = self._worker()
         if not worker.kernels:
-            for other in list(self._recent.values())[-_RELINKED:]:
-                with suppress(LaunchError):  # the other's, when it is launched
-                    self._link(worker, other)
+            for other in list(self._recent.values()):
+                if other.wanted >= self._workers - _RELINKED:
+                    with suppress(LaunchError):  # the other's, when it is launched
+                        self._link(worker, other)
         self._link(worker, kernel)
         self._recent[kernel.identity] = kernel
+        kernel.wanted = self._workers
         return worker
 
     def _unload(self, worker: Worker) -> None:
@@ -313,22 +319,25 @@ class CpuDevice:
             raise LaunchError(f"{kernel.binary.symbol} cannot be linked: {result.text}")
         worker.kernels.add(kernel.identity)
 
-    def _provide_memory(self, worker: Worker, memory: CpuMemory) -> None:
-        identity = self._memories[memory]
-        if identity in worker.memories:
-            return
+    def _provide(self, worker: Worker, memories: Sequence[CpuMemory]) -> None:
+        """Have a worker map memories, as many with one request as fit in it."""
+        missing = [memory for memory in dict.fromkeys(memories) if self._memories[memory] not in worker.memories]
+        for group in _grouped(missing):
+            parts = [self._part(memory, first) for memory in group for first in range(0, _entries(memory), _PART)]
+            for message in [parts] if len(group) > 1 else [[part] for part in parts]:
+                result = self._tell(worker, Op.MAP, message)
+                if result.status is not Reply.DONE:
+                    raise LaunchError(f"out of memory: {result.text}")
+            worker.memories.update(self._memories[memory] for memory in group)
+
+    def _part(self, memory: CpuMemory, first: int) -> dict[str, object]:
         pages, variables = memory.segment.pages, list(memory.global_addresses().items())
-        for first in range(0, max(len(pages), len(variables)), _PART):
-            description = {
-                "id": identity,
-                "arguments": memory.segment.address(ARGUMENTS),
-                "pages": pages[first : first + _PART],
-                "globals": dict(variables[first : first + _PART]),
-            }
-            result = self._tell(worker, Op.MAP, description)
-            if result.status is not Reply.DONE:
-                raise LaunchError(f"out of memory: {result.text}")
-        worker.memories.add(identity)
+        return {
+            "id": self._memories[memory],
+            "arguments": memory.segment.address(ARGUMENTS),
+            "pages": pages[first : first + _PART],
+            "globals": dict(variables[first : first + _PART]),
+        }
 
     def _tell(self, worker: Worker, op: Op, description: object, fds: Sequence[int] = ()) -> Result:
         return self._request(worker, op, json.dumps(description).encode(), fds)
@@ -386,6 +395,23 @@ class CpuDevice:
 
     def close(self) -> None:
         self._finalizer()
+
+
+def _entries(memory: CpuMemory) -> int:
+    return max(len(memory.segment.pages), len(memory.unit.globals))
+
+
+def _grouped(memories: Sequence[CpuMemory]) -> Iterator[list[CpuMemory]]:
+    """The memories in groups of at most _PART entries; a larger one is a group of its own."""
+    group, filled = list[CpuMemory](), 0
+    for memory in memories:
+        if group and filled + _entries(memory) > _PART:
+            yield group
+            group, filled = [], 0
+        group.append(memory)
+        filled += _entries(memory)
+    if group:
+        yield group
 
 
 def _raise_for(symbol: str, result: Result) -> None:

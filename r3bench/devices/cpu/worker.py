@@ -144,7 +144,7 @@ class Worker:
             case Op.UNLOAD:
                 self._forget(self.kernels, json.loads(data[1:]))
             case Op.MAP:
-                return self._map_memory(json.loads(data[1:]))
+                return self._map_memories(json.loads(data[1:]))
             case Op.UNMAP:
                 self._unmap(json.loads(data[1:]))
             case Op.EVICT:
@@ -197,16 +197,18 @@ class Worker:
 
     # -- memories --
 
-    def _map_memory(self, description: dict[str, Any]) -> Result:
-        """May come in several parts, each with some of the pages and globals."""
-        memory = self.memories.setdefault(description["id"], _Memory(description["arguments"], [], {}))
-        memory.globals.update(description["globals"])
+    def _map_memories(self, parts: list[dict[str, Any]]) -> Result:
+        """All or none. A memory with many pages and globals comes in several requests, each with some of them."""
         try:
-            for address, nbytes in description["pages"]:
-                map_exactly(address, nbytes, mmap.MAP_SHARED, self.arena, address - ARENA)
-                memory.pages.append((address, nbytes))
+            for part in parts:
+                memory = self.memories.setdefault(part["id"], _Memory(part["arguments"], [], {}))
+                memory.globals.update(part["globals"])
+                for address, nbytes in part["pages"]:
+                    map_exactly(address, nbytes, mmap.MAP_SHARED, self.arena, address - ARENA)
+                    memory.pages.append((address, nbytes))
         except OSError as error:
-            self._unmap(description["id"])
+            for part in parts:
+                self._unmap(part["id"])
             return Result(Reply.NO_MEMORY, text=str(error))
         return Result(Reply.DONE)
 
