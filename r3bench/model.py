@@ -314,7 +314,8 @@ class Candidate:
 class Binary:
     """Code for one target: ``image`` is an object file (CPU), PTX or cubin (CUDA), code object (HIP).
 
-    ``facts`` holds what the compiler said of it (registers, spills, shared bytes, IR instructions).
+    ``facts`` holds what the compiler said of it (registers, spills, shared bytes, IR instructions); ``options`` are
+    those with which the driver compiles PTX, named as ptxas names them.
     """
 
     target: Target
@@ -322,10 +323,12 @@ class Binary:
     image: bytes
     format: Literal["object", "ptx", "cubin", "fatbin", "hsaco", "amdgcn"]
     facts: tuple[tuple[str, int], ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
 
     @property
     def sha256(self) -> str:
-        return _sha256(self.image)
+        options = "".join(f" --{name}={value}" for name, value in self.options)
+        return _sha256(self.image + options.encode())
 
 
 # -- what came of it ------------------------------------------------------------------------------------------------

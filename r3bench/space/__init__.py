@@ -9,11 +9,23 @@ one knob. The default point is the default pipeline with the recorded launch.
 from __future__ import annotations
 
 from r3bench.space.facts import UnitFacts, unit_facts
-from r3bench.space.knobs import ASSEMBLER, EXTRA_PASSES, OPTION_NAMES, OPTIONS, ORDERS, TUNING, Knob, Options, Value
+from r3bench.space.knobs import (
+    ASSEMBLER,
+    DRIVERS,
+    EXTRA_PASSES,
+    OPTION_NAMES,
+    OPTIONS,
+    ORDERS,
+    TUNING,
+    Knob,
+    Options,
+    Value,
+)
 from r3bench.space.points import Space
 
 __all__ = [
     "ASSEMBLER",
+    "DRIVERS",
     "EXTRA_PASSES",
     "OPTIONS",
     "OPTION_NAMES",

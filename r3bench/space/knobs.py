@@ -126,6 +126,12 @@ ASSEMBLER: Mapping[str, tuple[str, ...]] = {
 }
 """Options of ptxas with their values, the default first."""
 
+DRIVERS: Mapping[str, tuple[str, ...]] = {
+    "opt-level": ASSEMBLER["opt-level"],
+    "def-load-cache": ("ca", "cg"),
+}
+"""Those that the driver's own compiler has, too."""
+
 BOUNDS: tuple[tuple[str, Literal["none", "max", "exact"], int | None, int | None], ...] = (
     ("none", "none", None, None),
     ("max", "max", None, None),

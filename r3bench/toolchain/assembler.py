@@ -14,12 +14,11 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from r3bench.errors import BuildError
-from r3bench.space import ASSEMBLER
 from r3bench.toolchain import jitlink
 
 Options = Sequence[tuple[str, str]]
@@ -100,12 +99,12 @@ def _run(path: Path, ptx: bytes, arch: str, flags: Sequence[str]) -> tuple[bytes
         return None if done.returncode else made.read_bytes(), said
 
 
-def check(options: Options) -> None:
-    """BuildError for an option, or a value of one, that does not exist."""
+def check(options: Options, there: Mapping[str, Sequence[str]]) -> None:
+    """BuildError for an option, or a value of one, that is not among those there are."""
     for name, value in options:
-        if value not in ASSEMBLER.get(name, ()):
-            known = "; ".join(f"{known} {', '.join(values)}" for known, values in ASSEMBLER.items())
-            raise BuildError(f"ptxas has no option {name}={value} here; choose from {known}")
+        if value not in there.get(name, ()):
+            known = "; ".join(f"{known} {', '.join(values)}" for known, values in there.items())
+            raise BuildError(f"what compiles PTX here has no option {name}={value}; choose from {known}")
 
 
 def facts(said: str, symbol: str) -> Iterator[tuple[str, int]]:

@@ -15,6 +15,7 @@ from r3bench import lowering, ptxtext
 from r3bench.errors import BuildError, Unsupported
 from r3bench.lowering import checked
 from r3bench.model import Configuration, Global, Target
+from r3bench.space import ASSEMBLER, DRIVERS
 from r3bench.toolchain import amdgpu, assembler, codegen, irtext, libdevice, ocml, padding, passes
 from r3bench.toolchain.job import Job
 from r3bench.toolchain.specialize import bound, specialize
@@ -155,16 +156,15 @@ def _assemble_only(product: Product, job: Job, version: int) -> None:
 def _assemble(product: Product, job: Job) -> None:
     """Machine code in place of PTX, where that can be had; otherwise the driver compiles the PTX when it is loaded."""
     options = job.configuration.assembler
-    assembler.check(options)
-    if job.assemble and assembler.available():
+    assembling = job.assemble and assembler.available()
+    assembler.check(options, ASSEMBLER if assembling else DRIVERS)
+    if assembling:
         with product.stage("assemble"):
             path = assembler.find()
             product.image, facts = assembler.assemble(path, product.image, job.symbol, job.target.arch, options)
         product.format = "cubin"
         # What ptxas says of shared memory includes the padding between variables.
         product.facts = tuple({**dict(product.facts), **dict(facts)}.items())
-    elif options:
-        raise BuildError("ptxas has to be here for options of it; install r3bench[cuda] or set CUDA_HOME")
 
 
 def _variables(ir: str, made: llvm.TargetMachine) -> Iterator[Global]:

@@ -256,6 +256,7 @@ def _built(request: BuildRequest, entry: Entry, stages: tuple[tuple[str, float],
         image=image,
         format=header["format"],
         facts=tuple((str(name), int(value)) for name, value in header["facts"]),
+        options=request.configuration.assembler if header["format"] == "ptx" else (),
     )
     return Built(binary=binary, module=str(header["module"]), stages=stages, globals=tuple(_globals(header)))
 

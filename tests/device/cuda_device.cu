@@ -27,6 +27,8 @@ extern "C" __global__ void through_null(double *x) {
   *none = 1;
 }
 
+extern "C" __global__ void peek(double *x, long long address) { x[0] = *(volatile double *)address; }
+
 extern "C" __global__ void past_the_end(double *x) { x[5] = 1; }
 
 extern "C" __global__ void before_the_start(double *x) { x[-2] = 1; }

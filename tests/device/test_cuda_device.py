@@ -5,82 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
-from typing import Any
 
 import numpy as np
 import pytest
+from cuda_case import TEXT, lone
 from run_kernel import Runner
 
 from r3bench.devices import Device, Memory, open_device
 from r3bench.devices.cuda.memory import CudaMemory
 from r3bench.devices.cuda.process import OURS
 from r3bench.errors import DeviceFault, LaunchError
-from r3bench.model import Binary, Configuration, LaunchConfig, Status
-from r3bench.remix import BuildRequest, UnitFacts
+from r3bench.model import Binary, LaunchConfig, Status
 from r3bench.testing.contract import Case, case, linked, run, same
 from r3bench.toolchain import Compiler
 
 pytestmark = pytest.mark.gpu
 
-TEXT = (Path(__file__).parent / "cuda_device.cu").read_text(encoding="utf-8")
-
 Build = Callable[..., Binary]
-
-
-@pytest.fixture(scope="module")
-def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compiler]:
-    with Compiler(cache=tmp_path_factory.mktemp("cache")) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def device() -> Iterator[Device]:
-    opened = open_device("cuda")
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def build(compiler: Compiler, device: Device) -> Build:
-    def built(symbol: str, **configuration: Any) -> Binary:
-        request = BuildRequest(
-            files=(("k.cu", TEXT),),
-            main="k.cu",
-            flags=(),
-            symbol=symbol,
-            target=device.target,
-            configuration=Configuration(**configuration),
-            facts=UnitFacts(launch=LaunchConfig(grid=(1, 1, 1), block=(1, 1, 1)), parameters=()),
-        )
-        return compiler.submit(request).result(60).binary
-
-    return built
-
-
-def lone(n: int = 4) -> Case:
-    return case({"x": np.ones(n)}, ["x"], block=(1, 1, 1))
-
-
-@pytest.mark.parametrize(
-    ("kernel", "says"),
-    [
-        ("misaligned", "MISALIGNED"),
-        ("asserting", "ASSERT"),
-        ("trapping", "ILLEGAL_INSTRUCTION|LAUNCH_FAILED"),
-        ("stray", "ILLEGAL_ADDRESS"),
-        ("through_null", "ILLEGAL_ADDRESS"),
-    ],
-)
-def test_a_fault_says_what_it_was_and_the_next_candidate_is_answered(
-    device: Device, build: Build, kernel: str, says: str
-) -> None:
-    one, bad, good = lone(), build(kernel), build("doubled")
-    begin = perf_counter()
-    with pytest.raises(DeviceFault, match=says):
-        run(device, bad, one)
-    same(device.download(run(device, good, one)), one.expect(x=np.array([2.0, 1, 1, 1])))
-    assert perf_counter() - begin < 4
 
 
 def test_writing_beside_a_buffer_is_found(device: Device, build: Build) -> None:
@@ -89,65 +30,6 @@ def test_writing_beside_a_buffer_is_found(device: Device, build: Build) -> None:
     both = case({"first": np.ones(4), "x": np.ones(4)}, ["x"], block=(1, 1, 1))
     with pytest.raises(DeviceFault, match="16 bytes before the start of buffer x"):
         run(device, build("before_the_start"), both)
-
-
-def test_more_memory_than_there_is(device: Device) -> None:
-    huge = case({"x": np.ones(1)}, ["x"])
-    whole = huge.unit.allocations[0]
-    with pytest.raises(LaunchError, match="out of memory"):
-        device.allocate(
-            type(huge.unit)(
-                index=0,
-                launch=huge.unit.launch,
-                arguments=huge.unit.arguments,
-                pointers=huge.unit.pointers,
-                allocations=(type(whole)(name="x", address=whole.address, nbytes=1 << 40),),
-            ),
-            {"x": np.broadcast_to(np.uint8(0), (1 << 40,))},
-        )
-
-
-@pytest.mark.parametrize(
-    ("launch", "says"),
-    [
-        (LaunchConfig(grid=(1, 1, 1), block=(1, 1, 1), shared_bytes=300 << 10), "refused"),
-        (LaunchConfig(grid=(1, 70000, 1), block=(1, 1, 1)), "refused"),
-        (LaunchConfig(grid=(100000, 1, 1), block=(1024, 1, 1), cooperative=True), "refused"),
-        (LaunchConfig(grid=(3, 1, 1), block=(1, 1, 1), cluster=(2, 1, 1)), "refused"),
-    ],
-)
-def test_what_the_gpu_cannot_do_is_refused(device: Device, build: Build, launch: LaunchConfig, says: str) -> None:
-    one = lone()
-    memory = device.allocate(one.unit, one.before)
-    kernel = device.load(build("doubled"))
-    with pytest.raises(LaunchError, match=says):
-        device.launch(kernel, memory, launch)
-    with pytest.raises(LaunchError, match=says):
-        device.window(kernel, [memory], launch)
-    device.launch(kernel, memory, one.unit.launch)
-    same(device.download(memory), one.expect(x=np.array([2.0, 1, 1, 1])))
-    device.release(memory)
-
-
-def test_arguments_of_another_size_are_refused(device: Device, build: Build) -> None:
-    two = case({"x": np.ones(4)}, ["x", np.int32(3)], block=(1, 1, 1))
-    with pytest.raises(LaunchError, match="takes 8 bytes of arguments, but the unit has 12"):
-        run(device, build("doubled"), two)
-
-
-def test_code_that_is_no_code_is_refused(device: Device, build: Build) -> None:
-    made = build("doubled")
-    broken = Binary(target=made.target, symbol="doubled", image=b"\x7fELF nothing", format="cubin")
-    with pytest.raises(LaunchError, match="refused"):
-        device.load(broken)
-    with pytest.raises(LaunchError, match="refused"):
-        device.load(Binary(target=made.target, symbol="missing", image=made.image, format=made.format))
-
-
-def test_what_the_drivers_compiler_says_is_told(device: Device) -> None:
-    text = b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() { nonsense; }\n"
-    with pytest.raises(LaunchError, match="nonsense"):
-        device.load(Binary(target=device.target, symbol="k", image=text, format="ptx"))
 
 
 def test_a_deep_stack_needs_the_recorded_limit(device: Device, build: Build) -> None:
@@ -281,6 +163,13 @@ def test_a_cooperative_launch(device: Device, build: Build) -> None:
     launch = LaunchConfig(grid=(4, 1, 1), block=(32, 1, 1), cooperative=True)
     device.window(device.load(build("doubled")), [memory], launch)
     assert device.download(memory)["x"].view(np.float64)[0] in (2.0, 4.0, 8.0, 16.0)
+
+
+def test_a_cluster_larger_than_all_gpus_have(device: Device, build: Build) -> None:
+    one = case({"x": np.zeros(16, np.int32)}, ["x"], grid=(16, 1, 1), block=(32, 1, 1))
+    memory = device.allocate(one.unit, one.before)
+    device.launch(device.load(build("cluster_rank")), memory, replace(one.unit.launch, cluster=(16, 1, 1)))
+    assert device.download(memory)["x"].view(np.int32).tolist() == [*range(16)]
 
 
 def test_registers_and_spills_are_read_back(device: Device, build: Build) -> None:

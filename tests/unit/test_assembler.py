@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from r3bench.errors import BuildError
+from r3bench.space import ASSEMBLER, DRIVERS
 from r3bench.toolchain import assembler, jitlink, ptx
 
 PTX = b""".version 8.0
@@ -61,7 +62,15 @@ def test_facts_are_those_of_the_kernel_asked_for() -> None:
 @pytest.mark.parametrize("option", [("opt-level", "9"), ("maxrregcount", "8"), ("def-load-cache", "")])
 def test_options_that_do_not_exist_are_refused(option: tuple[str, str]) -> None:
     with pytest.raises(BuildError, match="opt-level 3, 2, 1, 0"):
-        assembler.check([option])
+        assembler.check([option], ASSEMBLER)
+
+
+def test_the_drivers_compiler_has_fewer_options() -> None:
+    assembler.check([("opt-level", "0"), ("def-load-cache", "cg")], DRIVERS)
+    for option in (("def-store-cache", "cg"), ("def-load-cache", "cv")):
+        assembler.check([option], ASSEMBLER)
+        with pytest.raises(BuildError, match=f"has no option {option[0]}={option[1]}; choose from opt-level"):
+            assembler.check([option], DRIVERS)
 
 
 def test_cuda_home_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from r3bench.devices.cuda import profiler, watched
 from r3bench.devices.cuda.memory import CudaMemory, Recorded
-from r3bench.model import Allocation, LaunchConfig, ReplayUnit
+from r3bench.model import Allocation, Binary, LaunchConfig, ReplayUnit, Target
 
 LAUNCH = LaunchConfig(grid=(1, 1, 1), block=(32, 1, 1))
 HEAD = (
@@ -46,7 +46,8 @@ def counted(timeout_s: float = 10.0) -> dict[str, str]:
         allocations=(Allocation(name="x", address=1 << 40, nbytes=24, dtype="float64"),),
     )
     memory = CudaMemory(Recorded(unit, {"x": np.arange(3.0).view(np.uint8)}))
-    return profiler.counters(0, b"code", "relax", memory, LAUNCH, timeout_s)
+    binary = Binary(target=Target(device="cuda", arch="sm_90"), symbol="relax", image=b"code", format="cubin")
+    return profiler.counters(0, binary, memory, LAUNCH, timeout_s)
 
 
 def test_counters_are_told_in_words_with_three_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

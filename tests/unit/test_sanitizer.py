@@ -13,7 +13,7 @@ import pytest
 from r3bench.devices.cuda import sanitizer
 from r3bench.devices.cuda.memory import CudaMemory, Recorded
 from r3bench.errors import DeviceFault, LaunchError, ReplayTimeout
-from r3bench.model import Allocation, LaunchConfig, Pointer, ReplayUnit
+from r3bench.model import Allocation, Binary, LaunchConfig, Pointer, ReplayUnit, Target
 
 LAUNCH = LaunchConfig(grid=(1, 1, 1), block=(32, 1, 1))
 FOUND = """========= COMPUTE-SANITIZER
@@ -41,7 +41,8 @@ def run(tool: str = "memcheck", timeout_s: float = 10.0) -> None:
         allocations=(Allocation(name="x", address=1 << 40, nbytes=24, dtype="float64"),),
     )
     memory = CudaMemory(Recorded(unit, {"x": np.arange(3.0).view(np.uint8)}))
-    sanitizer.run(tool, 1, b"code", "relax", memory, LAUNCH, timeout_s)
+    binary = Binary(target=Target(device="cuda", arch="sm_90"), symbol="relax", image=b"code", format="cubin")
+    sanitizer.run(tool, 1, binary, memory, LAUNCH, timeout_s)
 
 
 def test_nothing_found_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

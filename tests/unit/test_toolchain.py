@@ -459,9 +459,15 @@ def test_machine_code_is_made_where_ptxas_is(tmp_path: Path) -> None:
             build(compiler, configuration=Configuration(assembler=(("opt-level", "x"),)))
 
 
-def test_options_of_ptxas_need_ptxas(compiler: Compiler) -> None:
-    with pytest.raises(BuildError, match="CUDA_HOME"):
-        build(compiler, configuration=Configuration(assembler=(("opt-level", "0"),)))
+def test_options_go_with_ptx_that_the_driver_is_to_compile(compiler: Compiler) -> None:
+    plain, quick = (
+        build(compiler, configuration=Configuration(assembler=options)).binary
+        for options in ((), (("opt-level", "0"),))
+    )
+    assert (quick.image, quick.options) == (plain.image, (("opt-level", "0"),))
+    assert quick.sha256 != plain.sha256
+    with pytest.raises(BuildError, match="no option def-store-cache=wt; choose from opt-level"):
+        build(compiler, configuration=Configuration(assembler=(("def-store-cache", "wt"),)))
 
 
 # -- what a compiler made of a source that is not known --------------------------------------------------------------

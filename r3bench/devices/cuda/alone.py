@@ -42,7 +42,7 @@ def main(folder: Path) -> int:
         return 0
     copy: Any = _placed(job, folder)
     launches = Launches(_Plain())
-    launches.load(0, (folder / "image").read_bytes() + b"\0", job["symbol"])
+    launches.load(0, (folder / "image").read_bytes() + b"\0", job["symbol"], job["options"])
     try:
         launches.once(0, copy, Shape.of(job["launch"]))
     except CudaError as error:

@@ -226,7 +226,7 @@ class CudaDevice:
         """Run the very code once in a process of its own, each buffer in an allocation of its size."""
         held, binary = self._own(memory), self._own_kernel(kernel).binary
         _check_launch(binary.symbol, launch)
-        sanitizing.run(sanitizer, self._index, binary.image, binary.symbol, held, launch, timeout_s)
+        sanitizing.run(sanitizer, self._index, binary, held, launch, timeout_s)
 
     def writer(
         self, kernel: Kernel, memory: Memory, launch: LaunchConfig, place: tuple[str, int], *, timeout_s: float = 60.0
@@ -239,7 +239,7 @@ class CudaDevice:
         """What ncu counts of one launch in a process of its own, where it is here and may count."""
         held, binary = self._own(memory), self._own_kernel(kernel).binary
         _check_launch(binary.symbol, launch)
-        return profiler.counters(self._index, binary.image, binary.symbol, held, launch, timeout_s)
+        return profiler.counters(self._index, binary, held, launch, timeout_s)
 
     def window(
         self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 10.0

@@ -29,6 +29,16 @@ _LOG_BYTES = 8192
 _PTX_VARIABLE = re.compile(rb"^\s*(?:\.(?:visible|weak|extern|common)\s+)*\.global\b", re.MULTILINE)
 
 
+Options = Sequence[Sequence[str]]
+_JIT = cuda.CUjit_option
+# What the driver's compiler calls the options of ptxas that it has.
+_JIT_OPTIONS: dict[tuple[str, str], tuple[Any, Any]] = {
+    **{("opt-level", str(level)): (_JIT.CU_JIT_OPTIMIZATION_LEVEL, level) for level in range(4)},
+    ("def-load-cache", "ca"): (_JIT.CU_JIT_CACHE_MODE, cuda.CUjit_cacheMode.CU_JIT_CACHE_OPTION_CA),
+    ("def-load-cache", "cg"): (_JIT.CU_JIT_CACHE_MODE, cuda.CUjit_cacheMode.CU_JIT_CACHE_OPTION_CG),
+}
+
+
 class Refused(Exception):
     """The launch asks for something this kernel or the unit does not have; the text says what."""
 
@@ -39,6 +49,7 @@ class Loaded:
 
     image: bytes
     symbol: str
+    options: Options
     module: Any
     function: Any
     parameters: tuple[tuple[int, int], ...]
@@ -109,12 +120,12 @@ class Launches:
 
     # -- kernels --
 
-    def load(self, identity: int, image: bytes, symbol: str) -> dict[str, int]:
-        """What the driver says of the kernel: registers, spills, shared memory."""
-        module = _loaded(image)
+    def load(self, identity: int, image: bytes, symbol: str, options: Options = ()) -> dict[str, int]:
+        """What the driver says of the kernel: registers, spills, shared memory; ``options`` are for PTX."""
+        module = _loaded(image, options)
         try:
             function = call(cuda.cuModuleGetFunction, module, symbol.encode())
-            loaded = Loaded(image, symbol, module, function, tuple(_parameters(function)))
+            loaded = Loaded(image, symbol, options, module, function, tuple(_parameters(function)))
             self._kernels[identity] = loaded
             return loaded.facts()
         except CudaError:
@@ -126,7 +137,7 @@ class Launches:
         kernel = self._kernels[identity]
         if kernel.launched and kernel.has_variables:
             self.unload(identity)
-            self.load(identity, kernel.image, kernel.symbol)
+            self.load(identity, kernel.image, kernel.symbol, kernel.options)
 
     def unload(self, identity: int) -> None:
         self.forget()
@@ -300,12 +311,13 @@ class Launches:
             call(cuda.cuMemcpyDtoDAsync, to, source, nbytes, self._stream)
 
 
-def _loaded(image: bytes) -> Any:
+def _loaded(image: bytes, options: Options) -> Any:
     """The module of an image; what the driver's compiler says against it is in the error."""
     log = bytearray(_LOG_BYTES)
-    kinds = (cuda.CUjit_option.CU_JIT_ERROR_LOG_BUFFER, cuda.CUjit_option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
+    given = {_JIT.CU_JIT_ERROR_LOG_BUFFER: log, _JIT.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES: len(log)}
+    given |= dict(_JIT_OPTIONS[name, value] for name, value in options)
     try:
-        return call(cuda.cuModuleLoadDataEx, image, len(kinds), list(kinds), [log, len(log)])
+        return call(cuda.cuModuleLoadDataEx, image, len(given), list(given), list(given.values()))
     except CudaError as error:
         said = " ".join(log.partition(b"\0")[0].decode("utf-8", "replace").split())
         raise CudaError(error.code, error.name, f"{error.call}: {said}" if said else error.call) from None

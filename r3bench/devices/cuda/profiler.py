@@ -13,7 +13,7 @@ from pathlib import Path
 from r3bench.devices.cuda import watched
 from r3bench.devices.cuda.memory import CudaMemory
 from r3bench.errors import ReplayTimeout
-from r3bench.model import LaunchConfig
+from r3bench.model import Binary, LaunchConfig
 
 _PEAK = "pct_of_peak_sustained_elapsed"
 COUNTERS: Mapping[str, str] = {
@@ -47,15 +47,13 @@ _STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 _STALLS_TOLD = 3
 
 
-def counters(
-    index: int, image: bytes, symbol: str, memory: CudaMemory, launch: LaunchConfig, timeout_s: float
-) -> dict[str, str]:
+def counters(index: int, binary: Binary, memory: CudaMemory, launch: LaunchConfig, timeout_s: float) -> dict[str, str]:
     """The counters of one launch, by their words; none where ncu is not here or may not count on this system."""
     path = watched.find("ncu")
     if path is None:
         return {}
     try:
-        _, said = watched.launched(_command(path), index, image, symbol, memory, launch, timeout_s)
+        _, said = watched.launched(_command(path), index, binary, memory, launch, timeout_s)
     except ReplayTimeout:
         return {}
     return told(read(said.splitlines()))

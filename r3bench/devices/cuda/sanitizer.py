@@ -12,7 +12,7 @@ from pathlib import Path
 from r3bench.devices.cuda import watched
 from r3bench.devices.cuda.memory import CudaMemory
 from r3bench.errors import DeviceFault, LaunchError, ReplayTimeout
-from r3bench.model import LaunchConfig
+from r3bench.model import Binary, LaunchConfig
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
 _FOUND = 86  # what the sanitizer ends with
@@ -37,14 +37,12 @@ def tools(index: int) -> tuple[str, ...]:
     return () if status else TOOLS
 
 
-def run(
-    tool: str, index: int, image: bytes, symbol: str, memory: CudaMemory, launch: LaunchConfig, timeout_s: float
-) -> None:
+def run(tool: str, index: int, binary: Binary, memory: CudaMemory, launch: LaunchConfig, timeout_s: float) -> None:
     """Launch a kernel once under a tool; DeviceFault says what it found, LaunchError why it could not be run."""
-    path = find()
+    path, symbol = find(), binary.symbol
     if path is None:
         raise LaunchError("compute-sanitizer is not here any more; install r3bench[cuda]")
-    status, said = watched.launched(_command(path, tool), index, image, symbol, memory, launch, timeout_s)
+    status, said = watched.launched(_command(path, tool), index, binary, memory, launch, timeout_s)
     if status in (watched.FAILED, _FOUND):
         raise DeviceFault(f"{symbol}: {_finding(said)}")
     if status:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -40,10 +41,7 @@ class CudaKernel:
         """Keep facts about the code; a later value replaces an earlier one."""
         known = {**dict(self.binary.facts), **{name: int(value) for name, value in facts.items()}}
         if known != dict(self.binary.facts):
-            held = self.binary
-            self.binary = Binary(
-                target=held.target, symbol=held.symbol, image=held.image, format=held.format, facts=tuple(known.items())
-            )
+            self.binary = replace(self.binary, facts=tuple(known.items()))
 
 
 class Supply:
@@ -110,7 +108,8 @@ class Supply:
         binary = kernel.binary
         fd, data = self.exchange.room(len(binary.image))
         data[:] = np.frombuffer(binary.image, np.uint8)
-        message = {"op": "load", "id": kernel.number, "symbol": binary.symbol, "nbytes": len(binary.image)}
+        described = {"symbol": binary.symbol, "nbytes": len(binary.image), "options": binary.options}
+        message = {"op": "load", "id": kernel.number, **described}
         kernel.learn(self.ask(worker, message, f"loading {binary.symbol}", fds=[fd])["facts"])
         worker.kernels.add(kernel.number)
 

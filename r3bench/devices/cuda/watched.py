@@ -17,7 +17,7 @@ from pathlib import Path
 
 from r3bench.devices.cuda.memory import CudaMemory
 from r3bench.errors import ReplayTimeout
-from r3bench.model import LaunchConfig
+from r3bench.model import Binary, LaunchConfig
 
 FAILED = 85
 """What the process ends with where the launch failed."""
@@ -48,24 +48,24 @@ def nothing(tool: Sequence[str], index: int, timeout_s: float) -> tuple[int, str
 
 
 def launched(
-    tool: Sequence[str], index: int, image: bytes, symbol: str, memory: CudaMemory, launch: LaunchConfig,
-    timeout_s: float,
-) -> tuple[int, str]:  # fmt: skip
+    tool: Sequence[str], index: int, binary: Binary, memory: CudaMemory, launch: LaunchConfig, timeout_s: float
+) -> tuple[int, str]:
     """Launch a kernel once on what was recorded: exit status and output. ReplayTimeout if it does not end."""
     with tempfile.TemporaryDirectory(prefix="r3bench-watched-") as folder:
-        _write(Path(folder), index, image, symbol, memory, launch)
-        return _ended(tool, folder, timeout_s, symbol)
+        _write(Path(folder), index, binary, memory, launch)
+        return _ended(tool, folder, timeout_s, binary.symbol)
 
 
-def _write(folder: Path, index: int, image: bytes, symbol: str, memory: CudaMemory, launch: LaunchConfig) -> None:
-    (folder / "image").write_bytes(image)
+def _write(folder: Path, index: int, binary: Binary, memory: CudaMemory, launch: LaunchConfig) -> None:
+    (folder / "image").write_bytes(binary.image)
     buffers = memory.recorded.buffers
     for number, buffer in enumerate(buffers):
         (folder / str(number)).write_bytes(memory.recorded.arrays[buffer.name].tobytes())
     held = memory.description()
     job = {
         "index": index,
-        "symbol": symbol,
+        "symbol": binary.symbol,
+        "options": binary.options,
         "launch": [getattr(launch, field.name) for field in fields(launch)],
         "buffers": [(buffer.name, buffer.nbytes, buffer.address is None) for buffer in buffers],
         "arguments": held["arguments"],

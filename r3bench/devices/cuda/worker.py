@@ -147,7 +147,7 @@ class Worker:
         image = os.pread(fds[0], message["nbytes"], 0)
         os.close(fds[0])
         # PTX is a text that ends with a zero byte.
-        return {"facts": self.launches.load(message["id"], image + b"\0", message["symbol"])}
+        return {"facts": self.launches.load(message["id"], image + b"\0", message["symbol"], message["options"])}
 
     def unload(self, message: Message, fds: list[int]) -> Message:
         self.launches.unload(message["id"])
