@@ -59,6 +59,13 @@ class Nvml:
         self._library.nvmlDeviceGetCount_v2(ctypes.byref(count))
         return [self._text("nvmlDeviceGetName", self._handle(index)) or "GPU" for index in range(count.value)]
 
+    def busy(self) -> list[int]:
+        """For each GPU the percentage of the last moment in which a kernel ran."""
+        count, found = ctypes.c_uint(), (ctypes.c_uint * 2)()
+        self._library.nvmlDeviceGetCount_v2(ctypes.byref(count))
+        ask = self._library.nvmlDeviceGetUtilizationRates
+        return [int(found[0]) for index in range(count.value) if ask(self._handle(index), found) == _SUCCESS]
+
     def _handle(self, index: int) -> ctypes.c_void_p:
         handle = ctypes.c_void_p()
         self._library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle))
