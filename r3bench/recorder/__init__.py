@@ -5,12 +5,13 @@
     interpose.cpp  dlsym, cuGetProcAddress, exported symbols      launches.cpp   every function that launches
     memory.cpp     allocations, by address                         recording.cpp  which launches, one at a time
     modules.cpp    images, kernels, variables (images.cpp: formats) unit.cpp       one recorded launch
-    streams.cpp    streams, captures into graphs, waiting          pages.cpp      digests of pages (pages.cu)
-    profile.cpp    the time of every launch                        staging.cpp    kept on the device for a while
+    streams.cpp    streams, captures into graphs, waiting          pages.cpp      digests of pages
+    profile.cpp    the time of every launch (timing.cpp)           staging.cpp    kept on the device for a while
     plan.cpp       what the user asked for                         pipeline.cpp   device to disk (stripes.cpp)
     reach.cpp      what a launch can reach                         background.cpp while the application goes on
     copies.cpp     what else writes device memory                  coverage.cpp   what became of every launch
     graphs.cpp     launches inside graphs                          contexts.cpp   what ends with a context
+    own.cpp        kernels of ours (own.cu)                        process.cpp    fork, exit
     substitutes.cpp  tuned kernels in place of the original        hip.cpp        the same of HIP, as far as it goes
 
 It needs glibc 2.17 or newer and a CUDA driver, no toolkit and no C++ library. Without a plan (``R3BENCH_PLAN``) it
@@ -68,7 +69,7 @@ def _key(sources: list[Path]) -> str:
 
 def _compile(sources: list[Path], target: Path) -> None:
     machine = f"{platform.machine()}-linux-gnu.2.17"
-    define = f'-DR3_PAGES_PTX="{FOLDER / "pages.ptx"}"'
+    define = f'-DR3_OWN_PTX="{FOLDER / "own.ptx"}"'
     command = [str(frontend.find_compiler()), "cc", *FLAGS, "-target", machine, define, *map(str, sources)]
     try:
         done = subprocess.run(

@@ -1,7 +1,7 @@
 // The end of contexts and modules, and memory running short: what waits for the disk gets there before.
 #include "background.h"
 #include "interpose.h"
-#include "pages.h"
+#include "own.h"
 #include "pipeline.h"
 #include "plan.h"
 #include "recording.h"
@@ -15,7 +15,7 @@ static void context_ends() {
     wait_for_recording();
     background_wait();
     pipeline_close();
-    pages_renew();
+    own_kernels_renew();
     substitutes_forget();
 }
 

@@ -47,6 +47,7 @@ namespace r3 {
     F(cuFuncGetParamInfo, Result, (Handle, size_t, size_t *, size_t *))                   \
     F(cuFuncGetModule, Result, (Handle *, Handle))                                        \
     F(cuFuncGetAttribute, Result, (int *, int, Handle))                                   \
+    F(cuFuncLoad, Result, (Handle))                                                       \
     F(cuFuncSetAttribute, Result, (Handle, int, int))                                     \
     F(cuCtxGetLimit, Result, (size_t *, int))                                             \
     F(cuLaunchKernel, Result,                                                             \

@@ -1,16 +1,8 @@
 #include "pages.h"
 
 #include "driver.h"
+#include "own.h"
 #include "system.h"
-
-// The text of pages.ptx, which the build gives the place of.
-__asm__(".section .rodata\n"
-        ".balign 16\n"
-        "r3_pages_ptx:\n"
-        ".incbin \"" R3_PAGES_PTX "\"\n"
-        ".byte 0\n"
-        ".previous\n");
-extern "C" __attribute__((visibility("hidden"))) const char r3_pages_ptx[];
 
 namespace r3 {
 
@@ -19,28 +11,10 @@ namespace {
 const size_t SMALL = 64 << 10, PIECE = 4 << 20;
 const unsigned THREADS = 256, PAGES_A_BLOCK = THREADS / 32;
 
-struct OnDevice {
-    Handle context, kernel;
-};
-
 // An allocation, as our kernel takes it.
 struct Span {
     Address first, end;
 };
-
-Vector<OnDevice> loaded;
-
-// Our kernel in the current context; null where the driver does not take it.
-Handle kernel_here() {
-    const Driver &real = driver();
-    Handle context = nullptr, module = nullptr, kernel = nullptr;
-    if (real.cuCtxGetCurrent(&context)) return nullptr;
-    for (const OnDevice &each : loaded)
-        if (each.context == context) return each.kernel;
-    if (!real.cuModuleLoadData(&module, r3_pages_ptx)) real.cuModuleGetFunction(&kernel, module, "r3_pages");
-    loaded.push({context, kernel});
-    return kernel;
-}
 
 size_t pages_of(size_t nbytes) { return (nbytes + PAGE_BYTES - 1) / PAGE_BYTES; }
 
@@ -99,11 +73,9 @@ bool digest_on_device(Handle kernel, Address at, size_t nbytes, Vector<Digest> &
 
 bool pages_digest(Address at, size_t nbytes, Vector<Digest> &into, Reach *reach) {
     into.resize(pages_of(nbytes));
-    Handle kernel = nbytes > SMALL && at % 16 == 0 ? kernel_here() : nullptr;
+    Handle kernel = nbytes > SMALL && at % 16 == 0 ? own_kernel(Own::pages) : nullptr;
     return (kernel && digest_on_device(kernel, at, nbytes, into, reach)) ||
            digest_on_host(at, nbytes, into.begin(), reach);
 }
-
-void pages_renew() { loaded.clear(); }
 
 }  // namespace r3

@@ -11,6 +11,4 @@ const size_t PAGE_BYTES = 4096;
 // where the memory cannot be read.
 bool pages_digest(Address at, size_t nbytes, Vector<Digest> &into, Reach *reach);
 
-void pages_renew();  // in a child after fork, or where a context ended
-
 }  // namespace r3

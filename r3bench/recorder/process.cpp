@@ -8,7 +8,7 @@
 #include "folder.h"
 #include "memory.h"
 #include "modules.h"
-#include "pages.h"
+#include "own.h"
 #include "pipeline.h"
 #include "plan.h"
 #include "profile.h"
@@ -28,7 +28,7 @@ void in_child() {
     streams_renew();
     pipeline_renew();
     background_renew();
-    pages_renew();
+    own_kernels_renew();
     recording_renew();
     profile_renew();
     units_renew();

@@ -7,6 +7,7 @@
 #include "streams.h"
 #include "substitutes.h"
 #include "system.h"
+#include "timing.h"
 
 namespace r3 {
 
@@ -62,7 +63,10 @@ Result launch_timed(Kernel &kernel, const Launch &launch) {
     if (any_capture()) return passed(kernel, launch);
     Held held(ring_lock);
     Timed *timed = place();
-    if (!timed || driver().cuEventRecord(timed->begin, launch.stream)) return passed(kernel, launch);
+    if (!timed) return passed(kernel, launch);
+    if (!kernel.timed) load_function(launch.function);
+    keep_busy(launch.stream);
+    if (driver().cuEventRecord(timed->begin, launch.stream)) return passed(kernel, launch);
     Result result = passed(kernel, launch);
     if (result == SUCCESS && !driver().cuEventRecord(timed->end, launch.stream)) timed->kernel = &kernel;
     return result;

@@ -6,6 +6,7 @@
 #include "plan.h"
 #include "streams.h"
 #include "system.h"
+#include "timing.h"
 
 namespace r3 {
 
@@ -80,6 +81,8 @@ Problem prologue(Kernel &kernel, const Launch &launch, Unit &unit) {
 }
 
 Result passed(const Launch &launch, Unit &unit, Problem &problem) {
+    load_function(launch.function);
+    keep_busy(launch.stream);
     Stopwatch watch(launch.stream);
     Result result = launch.pass(launch);
     if (result != SUCCESS) problem = "the launch itself failed";

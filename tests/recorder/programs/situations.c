@@ -35,12 +35,21 @@ static void hang(void) {
     fakeBusy_(0);
 }
 
+static void wait_for_first_unit(pid_t process) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s", getenv("R3BENCH_PLAN"));
+    *strrchr(path, '/') = 0;
+    snprintf(path + strlen(path), 64, "/process-%d/unit-0.json", process);
+    for (int i = 0; i < 1000 && access(path, F_OK); i++) usleep(10000);
+}
+
 // Dies while the next launch is recorded: only what was complete by then is kept.
 static void killed(void) {
     launch_scale(function, out, in, 1, COUNT, NULL);
     fakeBusy_(-1);
     if (fork() == 0) {
-        usleep(300000);
+        wait_for_first_unit(getppid());
+        usleep(100000);
         kill(getppid(), SIGKILL);
         _exit(0);
     }

@@ -1,6 +1,9 @@
-// 128 bits that stand for the content of each page, zero for a page of zeros; and which allocations its words lead to.
-// One warp a page.
-// pages.ptx beside this file is made from it; tests/recorder/test_pages.py makes it anew and compares.
+// Kernels that the recorder runs in applications. own.ptx beside this file is made from it;
+// tests/recorder/test_own_kernels.py makes it anew and compares.
+//
+// r3_pages: 128 bits that stand for the content of each page, zero for a page of zeros; and which allocations its words
+// lead to. One warp a page.
+// r3_busy: keeps one thread busy for a while, and no longer than so many looks at the clock.
 
 using u32 = unsigned int;
 using u64 = unsigned long long;
@@ -72,4 +75,9 @@ extern "C" __global__ void r3_pages(const unsigned char *at, u64 nbytes, Pair *d
     bool zero = !__any_sync(0xffffffffu, any != 0);
     low = summed(mixed(low)), high = summed(mixed(high + lane));
     if (lane == 0) digests[page] = zero ? Pair{0, 0} : Pair{low, high | 1};
+}
+
+extern "C" __global__ void r3_busy(u64 nanoseconds) {
+    u64 begin = __nvvm_read_ptx_sreg_globaltimer();
+    for (u32 looks = 0; looks < 20000 && __nvvm_read_ptx_sreg_globaltimer() - begin < nanoseconds; looks++) {}
 }

@@ -1,4 +1,4 @@
-"""The kernel that hashes pages on the device: what is shipped is made of its source, and it tells pages apart."""
+"""The recorder's own kernels: what is shipped is made of their source, and pages are told apart."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from r3bench import Session, frontend, recorder
 from r3bench.model import Configuration, Target
 from r3bench.toolchain import codegen, passes
 
-SOURCE = Path(recorder.__file__).with_name("pages.cu")
+SOURCE = Path(recorder.__file__).with_name("own.cu")
 ARCH, PTX_VERSION = "sm_75", 70
 
 
 def ptx() -> str:
-    """pages.cu through our own compiler: what pages.ptx must hold."""
+    """own.cu through our own compiler: what own.ptx must hold."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     target = Target(device="cuda", arch=ARCH)
     machine = codegen.machine(target, PTX_VERSION)
-    ir = frontend.compile_ir({"pages.cu": SOURCE.read_text(encoding="utf-8")}, "pages.cu", arch=ARCH)
+    ir = frontend.compile_ir({"own.cu": SOURCE.read_text(encoding="utf-8")}, "own.cu", arch=ARCH)
     ir = re.sub(r'"target-features"="[^"]*"', f'"target-features"="+ptx{PTX_VERSION},+{ARCH}"', ir)
     module = codegen.parse(ir)
     passes.run(module, machine, Configuration())
@@ -31,13 +31,13 @@ def ptx() -> str:
 
 def test_the_shipped_code_is_made_of_the_source() -> None:
     shipped = SOURCE.with_suffix(".ptx").read_text(encoding="utf-8")
-    assert shipped == ptx(), "run python tests/recorder/test_pages.py"
+    assert shipped == ptx(), "run python tests/recorder/test_own_kernels.py"
 
 
 def test_pages_are_told_apart_and_pointers_in_them_found() -> None:
     """On the CPU device: five pages and a part of one; two of them equal, one of zeros."""
     with Session("pages", SOURCE.parent, "cpu") as session:
-        module = session.module("pages.cu")
+        module = session.module("own.cu")
         words = np.arange(1, 5 * 512 + 101, dtype=np.uint64)
         words[512:1024] = words[:512]
         words[1024:1536] = 0
