@@ -5,6 +5,9 @@
 
 namespace r3 {
 
+// A reason that nothing was recorded, or null.
+using Problem = const char *;
+
 void coverage_count(Kernel &kernel, const char *reason);  // a launch that the user wanted and did not get
 void coverage_unknown();                                  // a launch of a function that nobody knows
 void coverage_launched();                                 // a launch begins

@@ -55,7 +55,17 @@ namespace r3 {
     F(cuGraphGetNodes, Result, (Handle, Handle *, size_t *))                              \
     F(cuGraphNodeGetType, Result, (Handle, int *))                                        \
     F(cuGraphKernelNodeGetParams_v2, Result, (Handle, KernelNode *))                      \
-    F(cuGraphChildGraphNodeGetGraph, Result, (Handle, Handle *))
+    F(cuGraphChildGraphNodeGetGraph, Result, (Handle, Handle *))                          \
+    F(cuGraphGetEdges, Result, (Handle, Handle *, Handle *, size_t *))                    \
+    F(cuGraphClone, Result, (Handle *, Handle))                                           \
+    F(cuGraphNodeFindInClone, Result, (Handle *, Handle, Handle))                         \
+    F(cuGraphDestroyNode, Result, (Handle))                                               \
+    F(cuGraphDestroy, Result, (Handle))                                                   \
+    F(cuGraphInstantiateWithFlags, Result, (Handle *, Handle, uint64_t))                  \
+    F(cuGraphLaunch, Result, (Handle, Handle))                                            \
+    F(cuGraphExecDestroy, Result, (Handle))                                               \
+    F(cuGraphKernelNodeSetParams_v2, Result, (Handle, const KernelNode *))                \
+    F(cuGraphExecKernelNodeSetParams_v2, Result, (Handle, Handle, const KernelNode *))
 
 struct Driver {
 #define R3_MEMBER(name, result, arguments) result(*name) arguments;

@@ -16,6 +16,11 @@ struct Launch {
     void **parameters, **extra;
     Result (*pass)(const Launch &);  // to the driver's function, with whatever this launch now says
     const LaunchConfig *config;      // of cuLaunchKernelEx
+    bool in_graph = false;           // it runs when its graph does
+    Handle graph = nullptr;          // that holds this launch alone
 };
+
+// The default stream of a thread by its own handle.
+inline Handle per_thread(Handle stream) { return stream ? stream : PER_THREAD_STREAM; }
 
 }  // namespace r3

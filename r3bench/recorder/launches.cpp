@@ -14,8 +14,6 @@ namespace r3 {
 
 namespace {
 
-Handle per_thread(Handle stream) { return stream ? stream : PER_THREAD_STREAM; }
-
 Launch of_config(Handle function, const LaunchConfig *config, void **parameters, void **extra) {
     Launch launch = {function, config->grid, config->block, {0, 0, 0}, config->shared_bytes, false,
                      config->stream, parameters, extra, nullptr, config};
@@ -40,8 +38,11 @@ Result launched(const Launch &launch) {
         coverage_unknown();
         return launch.pass(launch);
     }
-    if (stream_capturing(launch.stream))  // it runs when its graph does
-        return kernel->substitute ? launch_substituted(*kernel, launch) : launch.pass(launch);
+    if (stream_capturing(launch.stream)) {
+        Launch captured = launch;
+        captured.in_graph = true;
+        return kernel->substitute ? launch_substituted(*kernel, captured) : launch.pass(launch);
+    }
     long occurrence = __atomic_fetch_add(&kernel->launches, 1, __ATOMIC_RELAXED);
     kernel->grid = launch.grid, kernel->block = launch.block;
     coverage_launched();

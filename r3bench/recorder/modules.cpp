@@ -141,6 +141,11 @@ Kernel *kernel_of(Handle function) {
     return known(function);
 }
 
+void kernel_alias(Handle function, Kernel &kernel) {
+    Held held(table_lock);
+    functions.at(function) = &kernel;
+}
+
 bool kernel_describe(Kernel &kernel, Handle function) {
     const Driver &real = driver();
     if (!real.cuKernelGetParamInfo && !real.cuFuncGetParamInfo) return false;

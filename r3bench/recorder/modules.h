@@ -47,6 +47,9 @@ Kernel *kernel_of(Handle function);
 Kernel *kernel_registered(const void *function);
 void kernel_register(Handle function, Handle module, const char *name);
 
+// Another function that stands for a kernel of the application.
+void kernel_alias(Handle function, Kernel &kernel);
+
 // Parameters asked from the driver once; false where it cannot say.
 bool kernel_describe(Kernel &kernel, Handle function);
 

@@ -38,12 +38,6 @@ uint64_t shape_of(const Kernel &kernel, const Launch &launch) {
     return shape;
 }
 
-bool chosen(const Kernel &kernel, long occurrence) {
-    const Plan &asked = plan();
-    return kernel.wanted && occurrence >= asked.skip && listed(occurrence) &&
-           (occurrence - asked.skip) % asked.every == 0 && kernel.recorded < asked.most_per_kernel;
-}
-
 // Two events around a launch on its own stream; seconds, or 0 where the driver refuses.
 struct Stopwatch {
     Handle begin = nullptr, end = nullptr;
@@ -108,8 +102,14 @@ Result record(Kernel &kernel, const Launch &launch, long occurrence) {
 
 }  // namespace
 
+bool launch_chosen(const Kernel &kernel, long occurrence) {
+    const Plan &asked = plan();
+    return kernel.wanted && occurrence >= asked.skip && listed(occurrence) &&
+           (occurrence - asked.skip) % asked.every == 0 && kernel.recorded < asked.most_per_kernel;
+}
+
 Result launch_recorded(Kernel &kernel, const Launch &launch, long occurrence) {
-    if (!chosen(kernel, occurrence)) {
+    if (!launch_chosen(kernel, occurrence)) {
         wait_for_recording();
         return launch.pass(launch);
     }
@@ -122,7 +122,7 @@ Result launch_recorded(Kernel &kernel, const Launch &launch, long occurrence) {
     bool *known = nullptr;
     if (plan().distinct && kernel_describe(kernel, launch.function))
         known = &kernel.shapes.at(shape_of(kernel, launch));
-    bool again = !chosen(kernel, occurrence) || (known && *known);
+    bool again = !launch_chosen(kernel, occurrence) || (known && *known);
     if (known) *known = true;
     Result result = again ? launch.pass(launch) : record(kernel, launch, occurrence);
     mine = false;

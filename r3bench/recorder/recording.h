@@ -9,6 +9,9 @@ namespace r3 {
 // Pass the launch on, recording it if it was chosen; `occurrence` counts launches of this kernel from 0.
 Result launch_recorded(Kernel &kernel, const Launch &launch, long occurrence);
 
+// Whether the user wants this launch of a kernel.
+bool launch_chosen(const Kernel &kernel, long occurrence);
+
 // Whatever else changes device memory waits here while another thread records.
 void wait_for_recording();
 

@@ -220,6 +220,7 @@ Loaded load(Substitute &wanted, Kernel &kernel, const Launch &launch, Handle con
         warn_once("%s has device variables that the application has not: the original runs", wanted.image);
     } else {
         made.function = function;
+        kernel_alias(function, kernel);
     }
     return made;
 }
@@ -274,6 +275,27 @@ void reshape(const Substitute &wanted, Launch &launch) {
     block = to;
 }
 
+// Turn a launch into that of the first substitute whose conditions hold; null, and the reason counted, where none does.
+Loaded *fitting(Kernel &kernel, Launch &launch) {
+    const char *reason = "its parameters are not known";
+    bool known = kernel_describe(kernel, launch.function);
+    for (Substitute *wanted = known ? kernel.substitute : nullptr; wanted; wanted = wanted->next) {
+        if ((reason = misfit(*wanted, kernel, launch))) continue;
+        reason = "its substitute could not be loaded";
+        Loaded *loaded = here(*wanted, kernel, launch);
+        if (!loaded) continue;
+        reason = "it has device variables and is captured into a graph";
+        if (!loaded->variables->empty() && launch.in_graph) continue;
+        reason = "its substitute cannot have that much shared memory";
+        if (!allow_shared(*loaded, launch.shared_bytes) || !bring_in(*loaded, launch.stream)) continue;
+        launch.function = loaded->function;
+        reshape(*wanted, launch);
+        return loaded;
+    }
+    coverage_count(kernel, reason);
+    return nullptr;
+}
+
 }  // namespace
 
 Substitute *substitutes_of(const char *kernel) {
@@ -285,31 +307,22 @@ Substitute *substitutes_of(const char *kernel) {
 }
 
 Result launch_substituted(Kernel &kernel, const Launch &launch) {
-    const char *reason = "its parameters are not known";
-    if (!kernel_describe(kernel, launch.function)) {
-        coverage_count(kernel, reason);
-        return launch.pass(launch);
-    }
-    for (Substitute *wanted = kernel.substitute; wanted; wanted = wanted->next) {
-        if ((reason = misfit(*wanted, kernel, launch))) continue;
-        reason = "its substitute could not be loaded";
-        Loaded *loaded = here(*wanted, kernel, launch);
-        if (!loaded) continue;
-        reason = "it has device variables and is captured into a graph";
-        if (!loaded->variables->empty() && stream_capturing(launch.stream)) continue;
-        reason = "its substitute cannot have that much shared memory";
-        if (!allow_shared(*loaded, launch.shared_bytes) || !bring_in(*loaded, launch.stream)) continue;
-        Launch tuned = launch;
-        tuned.function = loaded->function;
-        reshape(*wanted, tuned);
-        Result result = tuned.pass(tuned);
-        if (result == SUCCESS) {
-            __atomic_fetch_add(&kernel.substituted, 1, __ATOMIC_RELAXED);
-            return bring_out(*loaded, launch.stream);
-        }
-    }
-    coverage_count(kernel, reason);
-    return launch.pass(launch);
+    Launch tuned = launch;
+    Loaded *loaded = fitting(kernel, tuned);
+    if (!loaded || tuned.pass(tuned) != SUCCESS) return launch.pass(launch);
+    if (launch.in_graph) return SUCCESS;  // counted when its graph is launched
+    __atomic_fetch_add(&kernel.substituted, 1, __ATOMIC_RELAXED);
+    return bring_out(*loaded, launch.stream);
+}
+
+bool substitute_for(Kernel &kernel, Launch &launch) { return fitting(kernel, launch) != nullptr; }
+
+bool substitutes_made(Handle function) {
+    Held held(load_lock);
+    for (Substitute *each : substitutes)
+        for (Loaded &loaded : each->loaded)
+            if (loaded.function && loaded.function == function) return true;
+    return false;
 }
 
 void substitutes_note_write(Address to, size_t nbytes) {

@@ -20,6 +20,11 @@ Substitute *substitutes_of(const char *kernel);
 // Launch the first substitute whose conditions hold, else the kernel itself.
 Result launch_substituted(Kernel &kernel, const Launch &launch);
 
+// Turn a launch that a graph will make into that of the first substitute whose conditions hold; false where none does.
+bool substitute_for(Kernel &kernel, Launch &launch);
+
+bool substitutes_made(Handle function);  // whether a function is a substitute's
+
 // The application wrote to device memory: constants that lie there are copied again before their next use.
 void substitutes_note_write(Address to, size_t nbytes);
 

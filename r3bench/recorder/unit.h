@@ -1,6 +1,7 @@
 // One recorded launch: what is kept of memory before and after it, and its description.
 #pragma once
 
+#include "coverage.h"
 #include "launch.h"
 #include "modules.h"
 #include "reach.h"
@@ -8,9 +9,6 @@
 #include "stripes.h"
 
 namespace r3 {
-
-// A reason that nothing was recorded, or null.
-using Problem = const char *;
 
 // Pages from `first` on: `count` of them lie in the file from page `place` on, or are all the same (step 0), or zeros.
 struct Run {

@@ -1,4 +1,5 @@
-"""What recording and substitution cost on a GPU: python tests/benchmarks/recorder.py (needs nvcc and a CUDA device).
+"""What recording and substitution cost on a GPU (needs nvcc and a CUDA device): python tests/benchmarks/recorder.py
+[launches] [snapshots] [replays].
 
 Prints the cost of a launch that is counted and of one that is substituted, the pause of a snapshot against a plain
 pinned copy, a sparse pool, replays against their own epilogue, and times in the application against replayed ones.
@@ -17,32 +18,36 @@ from contextlib import closing
 from pathlib import Path
 
 from r3bench import store
-from r3bench.devices import open_device
-from r3bench.model import Variant
+from r3bench.devices import Device, open_device
+from r3bench.model import Capture, Variant
 from r3bench.record import conversion, dump, trials
 from r3bench.record.application import Plan, run
 from r3bench.record.images import find_nvcc
 from r3bench.record.verification import verify
-from r3bench.replay import replay
+from r3bench.replay import Placement, build, read_material
 from r3bench.toolchain import Compiler
+from r3bench.windows import Arm, fit, procedure_for, warm, window
 
 PROGRAMS = Path(__file__).parent.parent / "recorder/programs"
 LAUNCHES, ROUNDS = 100_000, 7
 STRIPE_BYTES = 8 << 20
 
 
-def built(name: str, folder: Path, *flags: str) -> Path:
+def build_all(folder: Path) -> None:
     nvcc = find_nvcc()
     if nvcc is None:
         sys.exit("nvcc is not here")
-    target = folder / name
-    subprocess.run([nvcc, "-O3", "-arch=native", *flags, PROGRAMS / f"{name}.cu", "-o", target], check=True)
-    return target
+    commands = [
+        [nvcc, "-O3", "-arch=native", PROGRAMS / f"{name}.cu", "-o", folder / name]
+        for name in ("many", "large", "weather", "solver", "lookups")
+    ]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda command: subprocess.run(command, check=True), commands))
 
 
 def launches(folder: Path) -> None:
     """Seconds of 100,000 launches of a kernel of two microseconds, by what the recorder does."""
-    many = built("many", folder)
+    many = folder / "many"
     (folder / "first").mkdir()
     run([str(many), "10"], Plan(folder=folder / "first", max_per_kernel=1), keep_output=True)
     (launched,) = dump.launches(folder / "first")
@@ -68,11 +73,11 @@ def launches(folder: Path) -> None:
 def snapshots(folder: Path) -> None:
     """Snapshots of 4 GiB without repetition, and of 18.7 GB of which little is used: how long the application pauses,
     and when all is on disk; against a plain pinned copy, and against plain writing to the same disk."""
-    large = built("large", folder)
+    large = folder / "large"
     said = subprocess.run([large], capture_output=True, check=True).stdout.decode().strip()
     print(f"{said}; plain writing to {folder.parent}: {writing(folder) / 1e9:.1f} GB/s")
     plain = 1e9 * float(said.split()[-2])
-    for command in ([str(large)], [str(built("weather", folder)), "pool"]):
+    for command in ([str(large)], [str(folder / "weather"), "pool"]):
         plan = Plan(folder=folder / f"dump{command[-1][-4:]}", max_per_kernel=3)
         run(command, plan, keep_output=True)
         print(f"{Path(command[0]).name}:")
@@ -100,29 +105,53 @@ def writing(folder: Path) -> float:
     return done / seconds
 
 
+# Programs with kernels above 50 microseconds, and arguments with which they run long enough to warm up.
+TIMED = (
+    ("weather", "device", "4096", "4096", "200"),
+    ("solver", "2000", "2000", "60"),
+    ("lookups", "60", "200000", "2000000", "20"),
+)
+
+
 def replays(folder: Path) -> None:
-    """Replays against the recorded epilogue, and the time of a launch in the application and alone."""
-    weather = folder / "weather"
-    own = trials.trial([str(weather), "device", "4096", "4096", "20"], Plan(folder=folder / "times", profile=True))
-    seconds = {k["kernel"]: k["gpu_seconds"] / max(k["timed"], 1) for k in own.kernels}
-    plan = Plan(folder=folder / "units", max_per_kernel=1)
-    run([str(weather), "device", "4096", "4096", "1"], plan, keep_output=True)
+    """Replays against the recorded epilogue; times of a launch in the application, and alone with other caches."""
     with closing(open_device("cuda")) as device, Compiler() as compiler:
-        for launched in dump.launches(plan.folder):
-            path = folder / "captures" / f"{len(list(folder.glob('captures/*')))}.zarr"
-            capture = store.open_capture(conversion.write(path, "weather", (), [launched], None).path)
-            (found,) = verify(capture, device, compiler, 10)
-            outcome = replay(capture, Variant(), device, compiler)
-            assert outcome.measurement is not None
-            alone = statistics.median(outcome.measurement.samples_ns) / 1e3
-            there = 1e6 * seconds[launched.kernel]
-            print(
-                f"{launched.kernel}: {found.exact} of {found.runs} exact, "
-                f"{there:.1f} us in the application, {alone:.1f} us replayed ({100 * (alone / there - 1):+.1f} %)"
-            )
+        for name, *arguments in TIMED:
+            command = [str(folder / name), *arguments]
+            own = trials.trial(command, Plan(folder=folder / f"times-{name}", profile=True))
+            seconds = {k["kernel"]: k["gpu_seconds"] / max(k["timed"], 1) for k in own.kernels}
+            plan = Plan(folder=folder / f"units-{name}", launches=(2,))
+            run(command, plan, keep_output=True)
+            for launched in dump.launches(plan.folder):
+                path = folder / f"{name}-{len(list(folder.glob('*.zarr')))}.zarr"
+                capture = store.open_capture(conversion.write(path, name, (), [launched], None).path)
+                (found,) = verify(capture, device, compiler, 10)
+                there = 1e6 * seconds[launched.kernel]
+                told = f"{found.exact} of {found.runs} exact, {there:.1f} us in the application"
+                print(f"{name} {launched.kernel}: {told}, {alone(capture, device, compiler, there)}", flush=True)
+
+
+def alone(capture: Capture, device: Device, compiler: Compiler, there: float) -> str:
+    """Microseconds of a launch on a ring of clones, and in place where that does the same."""
+    material = read_material(capture, 0)
+    original = build(material, Variant(), device.target, compiler)
+    placement, procedure = Placement(device, material, original), procedure_for(device.target)
+    arm = Arm(device.load(original.result().binary), material.unit.launch)
+    placement.classify(arm, procedure.timeout_s)
+    clones = fit([arm], placement.ring, procedure)
+    cold = statistics.median(window(arm, placement.ring, clones, procedure.timeout_s) for _ in range(9)) / 1e3
+    told = f"{cold:.1f} us cold ({100 * (cold / there - 1):+.1f} %)"
+    if placement.ring.idempotent:
+        hot = warm(arm, placement.ring, clones, placement.check, procedure) / 1e3
+        told += f", {hot:.1f} us warm ({100 * (hot / there - 1):+.1f} %)"
+    share = placement.ring.clone_bytes / device.cache_bytes
+    placement.release()
+    return f"{told}; its memory is {share:.1f} times the cache"
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="r3bench-recorder-") as place:
+        build_all(Path(place))
         for part in (launches, snapshots, replays):
-            part(Path(place))
+            if part.__name__ in (sys.argv[1:] or [part.__name__]):
+                part(Path(place))

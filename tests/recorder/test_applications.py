@@ -94,6 +94,40 @@ def test_nothing_is_recorded_while_a_stream_is_captured(recorded: Callable[..., 
     assert [launched.facts["occurrence"] for launched in found.launches] == [0]
 
 
+def factors(found: Recorded) -> list[float]:
+    return [np.frombuffer(bytes.fromhex(u.facts["arguments"])[16:24]).item() for u in found.launches]
+
+
+def outputs(found: Recorded) -> list[tuple[float, float]]:
+    """The first element before and after each launch."""
+    units = [conversion.unit(launched, 0, ()).contents for launched in found.launches]
+    return [(float(u.before["memory0"].view("f8")[0]), float(u.after["memory0"].view("f8")[0])) for u in units]
+
+
+def test_launches_inside_a_graph(recorded: Callable[..., Recorded]) -> None:
+    found = recorded("graph", launches=(1, 3, 5), max_per_kernel=3)
+    assert found.output == "1200\n"
+    assert factors(found) == [200, 100, 300]
+    assert outputs(found) == [(100, 300), (600, 700), (900, 1200)]
+    assert found.coverage[0]["kernels"][0]["launches"] == 6
+
+
+def test_a_graph_whose_nodes_change(recorded: Callable[..., Recorded]) -> None:
+    found = recorded("built", max_per_kernel=4)
+    assert found.output == "112\n"
+    assert factors(found) == [1, 10, 1, 100]
+    assert outputs(found) == [(0, 1), (1, 11), (11, 12), (12, 112)]
+
+
+def test_a_graph_that_cannot_be_cut_is_launched_whole(
+    recorded: Callable[..., Recorded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NO_CLONES", "1")
+    found = recorded("graph")
+    assert (found.output, found.launches) == ("1200\n", [])
+    assert found.reasons == {"the driver does not cut its graph": 6}
+
+
 def test_arguments_in_one_block(recorded: Callable[..., Recorded]) -> None:
     (launched,) = recorded("packed").launches
     assert np.frombuffer(bytes.fromhex(launched.facts["arguments"])[16:24]).item() == 1

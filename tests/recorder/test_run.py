@@ -66,6 +66,12 @@ def test_where_conditions_hold_the_tuned_one_runs(substituted: Substituted, cond
     assert substitutions(substituted("nested", "kernel shift", condition)) == (3, 3)
 
 
+def test_launches_inside_graphs(substituted: Substituted) -> None:
+    """Of a graph made node by node, and after a node of it was changed."""
+    trial = substituted("built", "kernel _Z5scalePdPKddi", image=".version 7.0 // tuned\n")
+    assert (trial.output, substitutions(trial), reasons(trial)) == (b"4112\n", (4, 4), [])
+
+
 def test_an_image_that_does_not_load_leaves_the_application_alone(substituted: Substituted) -> None:
     trial = substituted("nested", "kernel shift", image="no image")
     assert (trial.status, trial.output, substitutions(trial)) == (0, b"4.5\n", (0, 3))

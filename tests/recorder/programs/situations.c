@@ -64,15 +64,68 @@ static void forked(void) {
     waitpid(child, NULL, 0);
 }
 
-static void captured(void) {
+static Handle captured_graph(int launches) {
     Result (*begin)(Handle, int), (*end)(Handle, Handle *);
     Handle graph;
     FIND(begin, "cuStreamBeginCapture_v2", "cuStreamBeginCapture");
     FIND(end, "cuStreamEndCapture", "cuStreamEndCapture");
     begin(NULL, 0);
-    launch_scale(function, out, in, 100, COUNT, NULL);
+    for (int i = 0; i < launches; i++) launch_scale(function, out, in, 100 * (i + 1), COUNT, NULL);
     end(NULL, &graph);
+    return graph;
+}
+static void captured(void) {
+    captured_graph(1);
     launch_scale(function, out, in, 1, COUNT, NULL);
+}
+
+static Result (*instantiate)(Handle *, Handle, uint64_t), (*launch_graph)(Handle, Handle), (*destroy)(Handle);
+static void find_graphs(void) {
+    FIND(instantiate, "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags");
+    FIND(launch_graph, "cuGraphLaunch", "cuGraphLaunch");
+    FIND(destroy, "cuGraphDestroy", "cuGraphDestroy");
+}
+
+// Three launches in a graph that is launched twice; what it was made of is gone by then.
+static void graph(void) {
+    Handle made = captured_graph(3), ready;
+    find_graphs();
+    instantiate(&ready, made, 0);
+    destroy(made);
+    for (int i = 0; i < 2; i++) launch_graph(ready, NULL);
+}
+
+// A graph made node by node, of which a node is changed between two launches.
+static void scale_tuned(void **parameters, const Dims *dims) {
+    scale(parameters, dims);
+    (*(double **)parameters[0])[0] += 1000;
+}
+static void built(void) {
+    struct {
+        Handle function;
+        Dims dims;
+        unsigned shared;
+        void **parameters, **extra;
+        Handle kernel, context;
+    } node = {function, {{2, 1, 1}, {64, 1, 1}}, 0, NULL, NULL, NULL, NULL};
+    Result (*create)(Handle *, unsigned), (*add)(Handle *, Handle, const Handle *, size_t, const void *),
+        (*change)(Handle, Handle, const void *);
+    Handle made, ready, nodes[2];
+    double factor = 1;
+    int count = COUNT;
+    void *parameters[] = {&out, &in, &factor, &count};
+    find_graphs();
+    fakeKernel_("_Z5scalePdPKddi@tuned", scale_tuned, 4, SCALE_SIZES);
+    FIND(create, "cuGraphCreate", "cuGraphCreate");
+    FIND(add, "cuGraphAddKernelNode_v2", "cuGraphAddKernelNode");
+    FIND(change, "cuGraphExecKernelNodeSetParams_v2", "cuGraphExecKernelNodeSetParams");
+    node.parameters = parameters;
+    create(&made, 0);
+    for (int i = 0; i < 2; i++, factor *= 10) add(&nodes[i], made, nodes, (size_t)i, &node);
+    instantiate(&ready, made, 0);
+    launch_graph(ready, NULL);
+    change(ready, nodes[1], &node);
+    launch_graph(ready, NULL);
 }
 
 static void packed(void) {
@@ -170,7 +223,7 @@ int main(int count, char **given) {
         void (*run)(void);
     } situations[] = {{"hang", hang},       {"killed", killed}, {"forked", forked},   {"captured", captured},
                       {"packed", packed},   {"nested", nested}, {"threads", threads}, {"pool", pool},
-                      {"textured", textured}};
+                      {"textured", textured}, {"graph", graph}, {"built", built}};
     set_up();
     for (size_t i = 0; count > 1 && i < sizeof situations / sizeof *situations; i++)
         if (!strcmp(situations[i].name, given[1])) situations[i].run();

@@ -1,0 +1,167 @@
+"""Programs built by plain nvcc -O3, and Python scripts, under the recorder on a real GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from r3bench import store
+from r3bench.cli import main
+from r3bench.devices import Device, open_device
+from r3bench.record import application, dump
+from r3bench.record.images import find_nvcc
+from r3bench.record.verification import verify
+from r3bench.toolchain import Compiler
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(find_nvcc() is None, reason="nvcc is not here"),
+]
+PROGRAMS = Path(__file__).parent / "programs"
+Program = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def _with_the_fake_driver() -> None:
+    """Not here: these programs run on the real one."""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    """Builds a program once for each set of flags."""
+    folder, built = tmp_path_factory.mktemp("programs"), dict[tuple[str, ...], Path]()
+
+    def build(*sources: str, flags: tuple[str, ...] = ()) -> Path:
+        if (*sources, *flags) not in built:
+            target = folder / f"{Path(sources[0]).stem}{len(built)}"
+            command = [str(find_nvcc()), "-O3", "-arch=native", *flags, *(str(PROGRAMS / name) for name in sources)]
+            subprocess.run([*command, "-o", str(target)], check=True, timeout=120)
+            built[*sources, *flags] = target
+        return built[*sources, *flags]
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[Device]:
+    with closing(open_device("cuda")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Iterator[Compiler]:
+    with Compiler() as opened:
+        yield opened
+
+
+def plain_output(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, check=True, text=True, timeout=120).stdout
+
+
+@pytest.fixture
+def recorded(
+    tmp_path: Path, device: Device, compiler: Compiler, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., dict[str, int]]:
+    """Records a program, which must print what it prints alone; its kernels, each verified, with their units."""
+
+    def record(command: list[str], *options: str) -> dict[str, int]:
+        expected = plain_output(command)
+        assert main(["record", "--out", str(tmp_path / "captures"), *options, "--", *command]) == 0
+        said = capfd.readouterr().out
+        assert said.startswith(expected)
+        assert "not recorded" not in said
+        found = {}
+        for path in sorted((tmp_path / "captures").glob("*.zarr")):
+            capture = store.open_capture(path)
+            for unit in verify(capture, device, compiler, 10):
+                assert (unit.exact, unit.failure, unit.vacuous) == (10, "", False), f"{path.name} {unit.noise}"
+            found[capture.demangled.partition("<")[0]] = len(capture.units)
+        return found
+
+    return record
+
+
+WEATHER = {"tendency": 2, "advance": 2, "add_rows": 2}
+
+
+@pytest.mark.parametrize("cudart", ["static", "shared"])
+@pytest.mark.parametrize("memory", ["device", "managed", "async", "host"])
+def test_templates_constants_structs_streams_and_pointers_in_buffers(
+    cudart: str, memory: str, program: Program, recorded: Callable[..., dict[str, int]]
+) -> None:
+    app = program("weather.cu", flags=("-cudart", cudart))
+    assert recorded([str(app), memory]) == WEATHER
+
+
+@pytest.mark.parametrize(
+    ("kind", "kernels"),
+    [
+        ("graph", {"add": 2}),
+        ("cooperative", {"twice": 1}),
+        ("clusters", {"clustered": 1}),
+        ("shared", {"shared_sum": 1}),
+        ("vmm", {"add": 1}),
+        ("registered", {"add": 2}),
+    ],
+)
+def test_ways_to_launch_and_to_get_memory(
+    kind: str, kernels: dict[str, int], program: Program, recorded: Callable[..., dict[str, int]]
+) -> None:
+    assert recorded([str(program("kinds.cu", flags=("-lcuda",))), kind]) == kernels
+
+
+def test_several_files_linked_on_the_device(program: Program, recorded: Callable[..., dict[str, int]]) -> None:
+    assert recorded([str(program("parts/main.cu", "parts/bent.cu", flags=("-rdc=true",)))]) == {"bend": 2}
+
+
+@pytest.mark.parametrize(
+    ("source", "kernels"),
+    [
+        ("solver.cu", {"fill_matrix": 1, "multiply": 2, "dot": 2, "add_scaled": 2, "scale_and_add": 2}),
+        ("lookups.cu", {"make_energies": 2, "look_up": 2}),
+    ],
+)
+def test_mini_apps(
+    source: str, kernels: dict[str, int], program: Program, recorded: Callable[..., dict[str, int]]
+) -> None:
+    assert recorded([str(program(source))]) == kernels
+
+
+def test_the_driver_api_alone(program: Program, tmp_path: Path, recorded: Callable[..., dict[str, int]]) -> None:
+    image = program("many.cu", flags=("-cubin",))
+    assert recorded([str(program("driver.cpp", flags=("-lcuda",))), str(image)]) == {"turn": 2}
+
+
+def test_a_child_and_a_program_that_a_child_becomes(program: Program, tmp_path: Path) -> None:
+    plan = application.Plan(folder=tmp_path, max_per_kernel=1)
+    status, _ = application.run(
+        [str(program("driver.cpp", flags=("-lcuda",))), "fork", str(program("many.cu")), "5"], plan
+    )
+    assert status == 0
+    assert {launched.kernel for launched in dump.launches(tmp_path)} == {"_Z4turnPfi"}
+
+
+def test_one_rank_of_four(program: Program, tmp_path: Path) -> None:
+    app = program("weather.cu", flags=("-cudart", "static"))
+    plan = application.Plan(folder=tmp_path, max_per_kernel=1, ranks=(2,))
+    script = f"for rank in 0 1 2 3; do OMPI_COMM_WORLD_RANK=$rank {app} & done; wait"
+    assert application.run(["sh", "-c", script], plan, keep_output=True)[0] == 0
+    assert len({launched.path.parent for launched in dump.launches(tmp_path)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("script", "package"), [("cupy_app.py", "cupy"), ("torch_app.py", "torch"), ("triton_app.py", "triton")]
+)
+def test_python_applications(script: str, package: str, recorded: Callable[..., dict[str, int]]) -> None:
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not here")
+    kernels = recorded(
+        [sys.executable, str(PROGRAMS / script)], "--kernel", "saxpy|elementwise", "--max-per-kernel", "1"
+    )
+    assert kernels
