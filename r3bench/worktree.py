@@ -87,7 +87,7 @@ def variant(capture: Capture, tree: Tree) -> Variant | None:
     through the default pipeline, not the recorded image.
     """
     source = capture.source
-    if source is None:
+    if source is None or capture.lacks:
         return None
     try:
         texts = collect(tree, source.main, source.root)

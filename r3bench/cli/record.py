@@ -118,9 +118,12 @@ def _convert(arguments: argparse.Namespace, folder: Path, name: str, out: Path) 
 
 def _source(arguments: argparse.Namespace, launched: Launched) -> tuple[Found | None, str]:
     """The kernel's source among what the user named, or what was made of it, and why there is none to rewrite."""
-    from r3bench.record import generated
+    from r3bench.record import generated, nvrtc
 
     found, why = _named_source(arguments, launched)
+    if found is None:
+        found, said = nvrtc.find(launched)
+        why = said or why
     return found or generated.find(launched), why
 
 

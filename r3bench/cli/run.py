@@ -27,6 +27,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--runs", type=values.positive, default=3, metavar="N", help="runs of each kind, in turns (default: 3)"
     )
+    parser.add_argument(
+        "--region",
+        default="",
+        metavar="NAME",
+        help="the part that counts: NVTX ranges of this name (default: from the "
+        "first launch to the last wait for the device)",
+    )
     parser.add_argument("--output", type=Path, action="append", default=[], help="a file it writes, to be compared too")
     parser.add_argument("command", nargs="+", help="the application and its arguments, after --")
     parser.set_defaults(run=run)
@@ -37,9 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     with tempfile.TemporaryDirectory(prefix="r3bench-run-") as place:
         substitutes = _substitutes(arguments.report, Path(place))
-        found = contest(arguments.command, Path(place), substitutes, arguments.runs, arguments.output)
+        found = contest(arguments.command, Path(place), substitutes, arguments.runs, arguments.output, arguments.region)
     print(found.before[0].output.decode("utf-8", "replace"), end="")
-    print(summary(found))
+    print(summary(found, arguments.region))
     return int(not found.same_output())
 
 
@@ -86,21 +93,21 @@ def variant_of(result: KernelResult) -> Variant:
     )
 
 
-def summary(found: Contest) -> str:
-    """Times before and after, whole and where the device works, by kernel; and what became of the output."""
+def summary(found: Contest, region: str = "") -> str:
+    """Times before and after, whole and in the region, by kernel; and what became of the output."""
     from tabulate import tabulate
 
     from r3bench.record.names import demangled
 
-    rows = [
-        _row(name, *found.medians(what))
-        for name, what in (("whole", "seconds"), ("first launch to last wait", "region_s"))
-    ]
+    part = f"in {region}" if region else "first launch to last wait"
+    rows = [_row(name, *found.medians(what)) for name, what in (("whole", "seconds"), (part, "region_s"))]
     own, tuned = ({k["kernel"]: k for k in t.kernels} for t in found.profiles)
     for name, kernel in sorted(own.items(), key=lambda item: -item[1]["gpu_seconds"]):
         if name in tuned and tuned[name]["substituted"]:
             rows.append(_row(demangled(name), kernel["gpu_seconds"], tuned[name]["gpu_seconds"]))
     lines = [str(tabulate(rows, headers=("", "own ms", "tuned ms", "speedup"), disable_numparse=True))]
+    if region and not any(trial.region_s for trial in found.before):
+        lines.append(f"the application marks no part as {region} with NVTX")
     lines.append(f"{found.substituted()} launches of a run used a tuned kernel")
     for kernel in found.after[-1].kernels:
         lines += [f"{demangled(kernel['kernel'])}: {n} launches not: {why}" for why, n in kernel["reasons"].items()]

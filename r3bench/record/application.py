@@ -10,6 +10,7 @@ from pathlib import Path
 
 from r3bench import recorder
 from r3bench.errors import RecordError
+from r3bench.record import nvrtc
 
 _LARGEST = 1 << 62
 
@@ -21,7 +22,7 @@ class Plan:
     ``kernels`` and ``excluded`` are extended regular expressions, searched in the kernel's symbol; ``launches`` counts
     from 0 for each kernel. ``variables`` names device variables of packed images, after "c " for constants, "d " for
     others. Of a parallel run only ``ranks`` record, all of them where that is empty. ``substitutes`` describe tuned
-    kernels.
+    kernels. The time in NVTX ranges called ``region`` is added up.
     """
 
     folder: Path
@@ -35,6 +36,7 @@ class Plan:
     max_bytes: int = _LARGEST
     timeout_s: float = 60.0
     profile: bool = False
+    region: str = ""
     variables: tuple[str, ...] = ()
     ranks: tuple[int, ...] = (0,)
     substitutes: tuple[Path, ...] = ()
@@ -54,6 +56,8 @@ class Plan:
         yield f"max-bytes {self.max_bytes}"
         yield f"timeout {self.timeout_s:g}"
         yield f"profile {int(self.profile)}"
+        if self.region:
+            yield f"region {self.region}"
 
 
 def run(command: Sequence[str], plan: Plan, *, keep_output: bool = False) -> tuple[int, bytes]:
@@ -64,8 +68,13 @@ def run(command: Sequence[str], plan: Plan, *, keep_output: bool = False) -> tup
     plan.folder.mkdir(parents=True, exist_ok=True)
     written = plan.folder / "plan"
     written.write_text("".join(f"{line}\n" for line in plan.lines()), encoding="utf-8")
-    preload = ":".join(filter(None, (str(recorder.library()), os.environ.get("LD_PRELOAD"))))
+    library = str(recorder.library())
+    preload = ":".join(filter(None, (library, os.environ.get("LD_PRELOAD"))))
     environment = {**os.environ, "LD_PRELOAD": preload, "R3BENCH_PLAN": str(written.resolve())}
+    if plan.region:
+        environment["NVTX_INJECTION64_PATH"] = library
+    if plan.max_per_kernel:
+        environment |= nvrtc.ENVIRONMENT
     try:
         done = subprocess.run(command, env=environment, check=False, stdout=subprocess.PIPE if keep_output else None)
     except OSError as error:

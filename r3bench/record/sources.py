@@ -20,7 +20,7 @@ from r3bench.record.names import demangled
 SUFFIXES = (".cu", ".cuh", ".cpp", ".cc", ".cxx")
 _SYSTEM = ("/usr/", "/opt/", "/lib")
 _MEANT = re.compile(
-    r"-[DU].*|-std=.*|-{1,2}use_fast_math|-ffast-math|-{1,2}ftz=.*|-{1,2}fmad=.*|-ffp-contract=.*|-{1,2}prec-\w+=.*"
+    r"-[DU].*|-{1,2}std=.*|-{1,2}use_fast_math|-ffast-math|-{1,2}ftz=.*|-{1,2}fmad=.*|-ffp-contract=.*|-{1,2}prec-\w+=.*"
 )
 _TIMEOUT_S = 120.0
 _NAMES_PATH = ("-I", "-isystem", "-include")
@@ -50,7 +50,7 @@ class Found:
 
 def named(files: Sequence[Path], flags: Sequence[str]) -> list[Translation]:
     """Translation units that the user named, with common flags."""
-    return [Translation(path.resolve(), tuple(_meant(flags, Path.cwd()))) for path in files]
+    return [Translation(path.resolve(), tuple(meant(flags, Path.cwd()))) for path in files]
 
 
 def listed(database: Path) -> list[Translation]:
@@ -65,7 +65,7 @@ def listed(database: Path) -> list[Translation]:
 def _entry(entry: dict[str, Any]) -> Translation:
     folder = Path(entry["directory"])
     words = entry["arguments"] if "arguments" in entry else shlex.split(entry["command"])
-    return Translation((folder / entry["file"]).resolve(), tuple(_meant(words[1:], folder)))
+    return Translation((folder / entry["file"]).resolve(), tuple(meant(words[1:], folder)))
 
 
 def in_tree(tree: Path, kernel: str) -> list[Translation]:
@@ -76,7 +76,7 @@ def in_tree(tree: Path, kernel: str) -> list[Translation]:
     return [Translation(path.resolve()) for path in files if head.search(path.read_text("utf-8", "replace"))]
 
 
-def _meant(words: Sequence[str], folder: Path) -> Iterator[str]:
+def meant(words: Sequence[str], folder: Path) -> Iterator[str]:
     """The flags that say what device code means, with absolute paths; those of linkers and hosts are left out."""
     rest = iter(words)
     for word in rest:
@@ -103,14 +103,14 @@ def find(symbol: str, candidates: Sequence[Translation], top: Path) -> tuple[Fou
         try:
             unit = _compiled(translation)
             if symbol in frontend.kernels(unit.typed_ir):
-                return _found(unit, symbol, top), ""
+                return found_in(unit, symbol, top), ""
         except (BuildError, RecordError) as failure:
             reasons.append(f"{translation.main.name}: {failure}")
     return None, "; ".join(reasons) or "no source that was given defines it"
 
 
 @dataclass(frozen=True, slots=True)
-class _Unit:
+class Unit:
     """A translation unit, compiled: paths relative to ``root``."""
 
     root: Path
@@ -121,16 +121,17 @@ class _Unit:
 
 
 @lru_cache(maxsize=64)
-def _compiled(translation: Translation) -> _Unit:
+def _compiled(translation: Translation) -> Unit:
     root = _root(translation)
     main = translation.main.relative_to(root).as_posix()
     flags = (*_relative(translation.flags, root), toolkit.FLAG)
     texts = _texts(root, frontend.included(root, main, flags))
     ir = frontend.compile_ir(texts, main, flags=flags, debug=True, timeout_s=_TIMEOUT_S)
-    return _Unit(root, main, flags, texts, ir)
+    return Unit(root, main, flags, texts, ir)
 
 
-def _found(unit: _Unit, symbol: str, top: Path) -> Found:
+def found_in(unit: Unit, symbol: str, top: Path) -> Found:
+    """What a capture holds of a kernel that a unit defines."""
     name = frontend.readable_name(unit.typed_ir, symbol)
     source = Source(
         root=_below(unit.root, top),
@@ -143,7 +144,7 @@ def _found(unit: _Unit, symbol: str, top: Path) -> Found:
     return Found(name, frontend.parameters(unit.typed_ir, symbol), source, unit.texts, ir)
 
 
-def _span(unit: _Unit, kernel: str) -> tuple[int, int]:
+def _span(unit: Unit, kernel: str) -> tuple[int, int]:
     """The kernel's lines; all of the main file where it comes from a header or a macro."""
     text = unit.texts[unit.main]
     try:

@@ -16,7 +16,8 @@ from r3bench.record.application import Plan, run
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One run. ``region_s`` is from the first launch to the last wait for the device, 0 where nothing was launched."""
+    """One run. ``region_s`` is the time in the plan's NVTX ranges or, where it names none, from the first launch to the
+    last wait for the device; 0 where there was nothing of the kind."""
 
     status: int
     seconds: float
@@ -32,9 +33,15 @@ def trial(command: Sequence[str], plan: Plan, files: Sequence[Path] = ()) -> Tri
     status, output = run(command, plan, keep_output=True)
     seconds = time.perf_counter() - begin
     processes = dump.coverage(plan.folder)
-    region = max((p["last_wait"] - p["first_launch"] for p in processes if p["first_launch"]), default=0.0)
+    region = max((_region(process, plan) for process in processes), default=0.0)
     kernels = tuple(kernel for process in processes for kernel in process["kernels"])
     return Trial(status, seconds, max(region, 0.0), output, tuple(map(_digest, files)), kernels)
+
+
+def _region(process: dict[str, Any], plan: Plan) -> float:
+    if plan.region:
+        return float(process["region_seconds"])
+    return float(process["last_wait"] - process["first_launch"]) if process["first_launch"] else 0.0
 
 
 def _digest(path: Path) -> str:
@@ -69,10 +76,15 @@ class Contest:
 
 
 def contest(
-    command: Sequence[str], folder: Path, substitutes: Sequence[Path], runs: int, files: Sequence[Path] = ()
+    command: Sequence[str],
+    folder: Path,
+    substitutes: Sequence[Path],
+    runs: int,
+    files: Sequence[Path] = (),
+    region: str = "",
 ) -> Contest:
     """Interleaved runs, the order turned round each time, so that what drifts does not favour one arm."""
-    own = Plan(folder=folder, max_per_kernel=0)
+    own = Plan(folder=folder, max_per_kernel=0, region=region)
     tuned = replace(own, substitutes=tuple(substitutes))
     found: dict[bool, list[Trial]] = {False: [], True: []}
     for index in range(runs):

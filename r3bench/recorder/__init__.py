@@ -13,6 +13,7 @@
     graphs.cpp     launches inside graphs                          contexts.cpp   what ends with a context
     own.cpp        kernels of ours (own.cu)                        process.cpp    fork, exit
     substitutes.cpp  tuned kernels in place of the original        hip.cpp        the same of HIP, as far as it goes
+    nvrtc.cpp      sources compiled at run time                    nvtx.cpp       time in ranges that are marked
 
 It needs glibc 2.17 or newer and a CUDA driver, no toolkit and no C++ library. Without a plan (``R3BENCH_PLAN``) it
 passes every call on.

@@ -13,6 +13,8 @@ namespace {
 Lock count_lock;
 long unknown;
 double first_launch, last_wait;
+int regions_open;
+double region_began, region_seconds;
 
 void put_kernel(Kernel &kernel, void *into) {
     Text &text = *static_cast<Text *>(into);
@@ -45,11 +47,20 @@ void coverage_waited() {
     if (first_launch) last_wait = elapsed();
 }
 
+void coverage_region(int step) {
+    Held held(count_lock);
+    double now = elapsed();
+    if (regions_open > 0) region_seconds += now - region_began;
+    region_began = now, regions_open += step;
+}
+
 void coverage_write(bool ended) {
     Held held(count_lock);
     Text text, path;
     text.add("{\"pid\": %d, \"ended\": %s, \"seconds\": %.6f, ", getpid(), ended ? "true" : "false", elapsed());
-    text.add("\"first_launch\": %.6f, \"last_wait\": %.6f, \"unknown\": %ld, \"kernels\": [", first_launch, last_wait, unknown);
+    text.add("\"first_launch\": %.6f, \"last_wait\": %.6f, \"region_seconds\": %.6f, ", first_launch, last_wait,
+             region_seconds);
+    text.add("\"unknown\": %ld, \"kernels\": [", unknown);
     kernels_each(put_kernel, &text);
     text.add("]}\n");
     path.add("%s/coverage.json", folder());

@@ -12,6 +12,7 @@ void coverage_count(Kernel &kernel, const char *reason);  // a launch that the u
 void coverage_unknown();                                  // a launch of a function that nobody knows
 void coverage_launched();                                 // a launch begins
 void coverage_waited();                                   // the application has waited for the device
+void coverage_region(int step);                           // a range of the marked part begins (1) or ends (-1)
 void coverage_write(bool ended);
 
 }  // namespace r3

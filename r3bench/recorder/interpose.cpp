@@ -33,7 +33,10 @@ Entry *named(const char *name) {
     return nullptr;
 }
 
+bool is_nvrtc(const char *name) { return !strncmp(name, "nvrtc", 5); }
+
 void *library_of(const char *name) {
+    if (is_nvrtc(name)) return nullptr;  // known from who asks for it
     static void *cuda, *hip;
     bool of_hip = !strncmp(name, "hip", 3) || !strncmp(name, "__hip", 5);
     void *&library = of_hip ? hip : cuda;
@@ -56,7 +59,8 @@ Entry *standing_for(void *real) {
 }
 
 bool interesting(const char *name) {
-    return (name[0] == 'c' && name[1] == 'u') || !strncmp(name, "hip", 3) || !strncmp(name, "__hip", 5);
+    return (name[0] == 'c' && name[1] == 'u') || !strncmp(name, "hip", 3) || !strncmp(name, "__hip", 5) ||
+           is_nvrtc(name);
 }
 
 void answer(void **function) {
@@ -91,6 +95,10 @@ const Driver &driver() {
 static void *our_dlsym(void *library, const char *name) {
     void *real = real_dlsym()(library, name);
     Entry *entry = real ? named(name) : nullptr;
+    if (entry && is_nvrtc(name)) {
+        if (!entry->real) entry->real = real;
+        if (entry->real != real) return real;
+    }
     return entry ? entry->ours : real;
 }
 

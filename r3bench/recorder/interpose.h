@@ -19,8 +19,14 @@ void *real_of(Entry &entry);
 
 // Defines an entry point `name` of this library, so that directly linked programs bind to it, and lists it. Inside its
 // body REAL(name) is the driver's own; a driver without it answers NOT_FOUND.
-#define R3_ENTRY(name, parameters, arguments, body)                                                       \
-    extern "C" __attribute__((visibility("default"))) ::r3::Result name parameters;                       \
+#define R3_ENTRY(name, parameters, arguments, body) R3_ENTRY_AS("default", name, parameters, arguments, body)
+
+// The same for a function of a library that may be there several times, or not where dlsym finds it for us: only who
+// asks for it by dlsym is answered, and the first library that is asked for it is the one that is listened to.
+#define R3_FOUND_ENTRY(name, parameters, arguments, body) R3_ENTRY_AS("hidden", name, parameters, arguments, body)
+
+#define R3_ENTRY_AS(seen, name, parameters, arguments, body)                                              \
+    extern "C" __attribute__((visibility(seen))) ::r3::Result name parameters;                            \
     static ::r3::Entry entry_##name(#name, reinterpret_cast<void *>(&name));                              \
     static inline ::r3::Result real_##name parameters {                                                   \
         auto *real = reinterpret_cast<::r3::Result(*) parameters>(::r3::real_of(entry_##name));           \

@@ -35,6 +35,7 @@ void set(Plan &plan, const char *key, const char *value) {
     else if (!strcmp(key, "max-bytes")) plan.most_bytes = strtoull(value, nullptr, 10);
     else if (!strcmp(key, "timeout")) plan.timeout_s = atof(value);
     else if (!strcmp(key, "profile")) plan.profile = atol(value);
+    else if (!strcmp(key, "region")) plan.region = strdup(value);
     else warn_once("the plan has an unknown key '%s'", key);
 }
 

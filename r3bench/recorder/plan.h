@@ -11,6 +11,7 @@ struct Plan {
     bool active;       // there is a plan; without one every call is passed through
     bool profile;      // time every launch
     const char *folder;
+    const char *region;  // the name of NVTX ranges whose time counts; null where nobody asked
     Vector<regex_t> kernels, excluded;
     Vector<long> launches;
     Vector<const char *> variables;  // names of device variables that packed images may have
