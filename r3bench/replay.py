@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import cycle, islice
+from itertools import cycle
 from time import perf_counter
 from typing import Literal, Protocol, TypeVar
 
@@ -176,8 +176,9 @@ class Placement:
 
     def verify(self, arm: Arm, timeout_s: float, *, quickly: bool = False) -> Verdict:
         """Run an arm and judge all of memory, at two addresses in turn, with another poison at each in what the
-        recorded kernel writes without reading it: in every order of threads that the device offers, or ``quickly`` in
-        the first two, twice in any case."""
+        recorded kernel writes without reading it: in every order of threads that the device offers, twice in any case.
+        ``quickly`` once, in the second order where there is one: for a ranking, whose timed launches are made in the
+        first and of which one is judged as well."""
         unit = self.material.unit
         if not unit.written:
             where = f"unit {unit.index} of {self.material.capture.name}"
@@ -185,8 +186,9 @@ class Placement:
                 f"In {where} the recorded kernel changed nothing, so any kernel would match; record another launch."
             )
             return Verdict(status=Status.VACUOUS, detail=detail)
-        runs = 2 if quickly else max(2, len(self.device.orders))
-        for memory, order in islice(zip(cycle(self._memories(timeout_s)), cycle(self.device.orders)), runs):
+        orders = self.device.orders
+        wanted = orders[:2][-1:] if quickly else (orders * 2)[: max(2, len(orders))]
+        for memory, order in zip(cycle(self._memories(timeout_s)), wanted, strict=False):
             self.device.restore(memory)
             self.device.launch(arm.kernel, memory, arm.launch, timeout_s=timeout_s, order=order)
             verdict = self.check(memory)

@@ -27,6 +27,11 @@ _OUTSIDE = re.compile(
     r"(?:nvvm\.read\.ptx\.sreg\.|asm [^\n]*%)"
     r"(clock(?:64|_hi|\.hi)?|globaltimer(?:_hi|_lo|\.hi|\.lo)?|gridid|n?smid|n?warpid|pm\d|envreg\d+)\b"
 )
+_VARIABLE = re.compile(
+    r"^@[^=\n]+ = (?!external )(?:(?!addrspace)[\w()]+ )*?"
+    r"(?:addrspace\(4\) externally_initialized constant|(?:addrspace\(1\) )?(?:externally_initialized )?(global)) ",
+    re.MULTILINE,
+)
 _DECLARED = re.compile(r'^declare [^\n]*@"?([\w$.]+)"?\(', re.MULTILINE)
 
 
@@ -168,14 +173,17 @@ def _assemble(product: Product, job: Job) -> None:
 
 
 def _variables(ir: str, made: llvm.TargetMachine) -> Iterator[Global]:
-    """The ``__device__`` and ``__constant__`` variables that stayed visible, with their sizes."""
-    if "externally_initialized" not in ir:
+    """The ``__device__`` and ``__constant__`` variables with their sizes, those static to a file or a function too.
+
+    Not those in constant memory that nobody can fill: they are the kernel's own tables.
+    """
+    if not _VARIABLE.search(ir):
         return
     for variable in codegen.parse(ir).global_variables:
-        found = re.search(r"addrspace\((\d)\) .*externally_initialized", str(variable))
-        if found and found[1] in "14":
+        found = _VARIABLE.match(str(variable))
+        if found:
             size = made.target_data.get_abi_size(variable.global_value_type)
-            yield Global(symbol=variable.name, nbytes=size, constant=found[1] == "4")
+            yield Global(symbol=variable.name, nbytes=size, constant=found[1] is None)
 
 
 # -- both -----------------------------------------------------------------------------------------------------------

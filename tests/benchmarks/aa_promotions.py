@@ -5,7 +5,7 @@ Identity cannot answer then, so that each copy is verified at every level and st
 of a search does, by the procedure of every claim. Printed: what became of them, the spread of their apparent speedups,
 and the rate of false promotions that this many copies rule out at 95 % confidence. Asked for: no winner.
 
-    python -m tests.benchmarks.aa_promotions [cpu or cuda] [copies] [seconds at most]
+    python -m tests.benchmarks.aa_promotions [cpu or cuda] [copies] [seconds at most] [number of the first copy]
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def record(folder: Path, device: str) -> Capture:
         return session.save(folder)[0]
 
 
-def main(device: str = "cpu", copies: int = 200, seconds: int = 3600) -> bool:
+def main(device: str = "cpu", copies: int = 200, seconds: int = 3600, first: int = 0) -> bool:
     print(describe())
     gate = {"cpu": 0.05}.get(device, 0.01)
     begin = perf_counter()
@@ -73,7 +73,8 @@ def main(device: str = "cpu", copies: int = 200, seconds: int = 3600) -> bool:
         with ReplayServer(device) as server, Ledger.open(folder / "ledger.jsonl") as ledger:
             evaluator = Evaluator(capture, server, ledger)
             court = Court(evaluator=evaluator, baseline=Variant(), gate=gate, kernels=1, contests=1)
-            found = [_promoted(court, n) for n in takewhile(lambda n: perf_counter() - begin < seconds, range(copies))]
+            numbers = takewhile(lambda _: perf_counter() - begin < seconds, range(first, first + copies))
+            found = [_promoted(court, number) for number in numbers]
     decisions = Counter(each.promotions[-1].reason for each in found)
     for reason, count in decisions.most_common():
         print(f"  {count:4} {reason}")

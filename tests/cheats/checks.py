@@ -20,6 +20,7 @@ from r3bench.devices.cpu.arena import Segment
 from r3bench.devices.cpu.device import CpuDevice
 from r3bench.devices.cpu.process import Worker
 from r3bench.devices.cpu.wire import Poison
+from r3bench.devices.cuda import device as cuda_device
 from r3bench.devices.cuda.device import CudaDevice
 from r3bench.errors import DeviceFault
 from r3bench.model import Level, Status, Verdict
@@ -41,11 +42,12 @@ def without_level(level: Level) -> Off:
 
 def only_written(patch: pytest.MonkeyPatch) -> None:
     judged = compare.tolerance_of
-    patch.setattr(
-        compare,
-        "tolerance_of",
-        lambda unit, buffer, given: judged(unit, buffer, given) if buffer.name in unit.written else ANYTHING,
-    )
+    for module in (compare, cuda_device):
+        patch.setattr(
+            module,
+            "tolerance_of",
+            lambda unit, buffer, given: judged(unit, buffer, given) if buffer.name in unit.written else ANYTHING,
+        )
 
 
 def coarse(patch: pytest.MonkeyPatch) -> None:

@@ -135,7 +135,8 @@ CHEATS = (
         name="writes outside of its buffers and repairs it",
         kernel="relax",
         old="if (i < 1",
-        new="double held = to[n]; to[n] = 1; to[n] = held;\n    if (i < 1",
+        new="volatile double* past = to + n;\n    double held = i ? 0 : *past;\n"
+        "    if (i == 0) { *past = 1; *past = held; }\n    if (i < 1",
         check="sanitizers",
         says="index 200 of to",
         cuda={"says": "Invalid __global__"},
@@ -222,7 +223,27 @@ CHEATS = (
         new="",
         check="reverse order of threads",
         says="elements differ",
+        cuda={"check": "poison in shared memory"},  # the compiler reads before it writes, where nothing stands between
+    ),
+    Cheat(
+        name="waits for a while where a barrier is missing",
+        kernel="step",
+        old="    __syncthreads();\n",
+        new="    __nanosleep(100000);\n",
+        check="reverse order of threads",
+        says="elements differ",
         cuda={"check": "sanitizers", "stage": "sanitized", "says": "racecheck"},
+    ),
+    Cheat(
+        name="writes in front of its buffers and repairs it",
+        kernel="relax",
+        old="if (i < 1",
+        new="volatile double* before = to - 1;\n    double held = i ? 0 : *before;\n"
+        "    if (i == 0) { *before = 1; *before = held; }\n    if (i < 1",
+        check="sanitizers",
+        says="index -1 of to",
+        cuda={"says": "Invalid __global__"},
+        stage="sanitized",
     ),
     Cheat(
         name="does less once a clock has passed the time of its tests",

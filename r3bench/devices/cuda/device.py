@@ -24,6 +24,8 @@ from r3bench.errors import DeviceFault, LaunchError, ReplayTimeout
 from r3bench.model import Binary, Difference, LaunchConfig, ReplayUnit, Target, Verdict
 
 _FORMATS = ("cubin", "fatbin", "ptx")
+# Larger buffers are compared on the GPU alone.
+_PICTURED_BYTES = 16 << 20
 _MAX_MEMORIES = 1 << 15
 # Edges of runs of elements with a rule of their own; more would take longer to send than the buffer to read back.
 _MOST_EDGES = 1 << 14
@@ -114,12 +116,14 @@ class CudaDevice:
     ) -> Verdict:
         held, overrides = self._own(memory), tolerances or {}
         given = {name: np.ascontiguousarray(expected[name]).reshape(-1) for name in held.names()}
-        # Relocated pointers and, where anything differs at all, very scattered rules are for this process.
+        # Relocated pointers are for this process, and so are, where anything differs, very scattered rules and buffers
+        # that are small enough for a picture of where they differ.
         scattered = {name for name in held.names() if _scattered(overrides.get(name))}
         there = [each for each in buffers(held.unit) if not held.relocated(each.name)]
         found = self._compare_there(held, there, expected, {**overrides, **dict.fromkeys(scattered, EXACT)})
         here = {each.name for each in buffers(held.unit) if held.relocated(each.name)}
-        here |= {name for name in scattered if found.get(name) is not None}
+        differing = {each.name for each in there if found[each.name] is not None and each.nbytes <= _PICTURED_BYTES}
+        here |= differing | {name for name in scattered if found.get(name) is not None}
         read = self._read(held, sorted(here)) if here else {}
         for each in buffers(held.unit):
             if each.name in here:
