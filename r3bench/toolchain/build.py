@@ -183,7 +183,7 @@ def _variables(ir: str, made: llvm.TargetMachine) -> Iterator[Global]:
         found = _VARIABLE.match(str(variable))
         if found:
             size = made.target_data.get_abi_size(variable.global_value_type)
-            yield Global(symbol=variable.name, nbytes=size, constant=found[1] is None)
+            yield Global(symbol=variable.name or "a static one", nbytes=size, constant=found[1] is None)
 
 
 # -- both -----------------------------------------------------------------------------------------------------------

@@ -176,11 +176,17 @@ def test_launch_bounds_of_the_source_give_way(compiler: Compiler) -> None:
 
 
 def test_variables_stay_visible_and_are_listed(compiler: Compiler) -> None:
-    text = """__constant__ float table[8]; __device__ int counter; __device__ int unused;
-    extern "C" __global__ void k(float* y) { atomicAdd(&counter, 1); y[threadIdx.x] = table[threadIdx.x & 7]; }"""
+    text = """__constant__ float table[8]; __device__ int counter; __device__ int unused; static __device__ int hidden;
+    extern "C" __global__ void k(float* y) {
+        static __device__ int launches; __shared__ float held[32]; const float known[2] = {1, 3};
+        atomicAdd(&counter, 1); held[threadIdx.x] = hidden++ + launches++; __syncthreads();
+        y[threadIdx.x] = table[threadIdx.x & 7] + held[31 - threadIdx.x] + known[threadIdx.x & 1];
+    }"""
     built = build(compiler, text, "k")
     found = {(variable.symbol, variable.nbytes, variable.constant) for variable in built.globals}
-    assert found == {("table", 32, True), ("counter", 4, False)}
+    # In one that is static, whose name is gone, a kernel could count its launches.
+    assert found == {("table", 32, True), ("counter", 4, False), ("a static one", 4, False)}
+    assert len(built.globals) == 4
     assert ".visible .const .align 4 .b8 table[32]" in built.binary.image.decode()
 
 
