@@ -27,13 +27,15 @@ from dataclasses import dataclass
 
 from r3bench.errors import BuildError, Unsupported
 from r3bench.lowering import allow, libdevice
+from r3bench.lowering.active import merge_active
 from r3bench.lowering.collectives import arrays, is_named
 from r3bench.lowering.cut import cut
 from r3bench.lowering.driver import write_driver
 from r3bench.lowering.ir import Function, Module, call_arguments, callee, read_function, read_module
 from r3bench.lowering.nvvm import OPERATIONS
 from r3bench.lowering.prepare import KERNEL, Prepared, prepare
-from r3bench.lowering.regions import Independence, write_regions
+from r3bench.lowering.regions import write_regions
+from r3bench.lowering.rows import Independence
 from r3bench.lowering.signature import RANGES, Signature
 from r3bench.lowering.strides import cut_strides
 from r3bench.lowering.updates import without_atomics
@@ -86,6 +88,7 @@ def _only_function(module: Module, symbol: str) -> Function:
 def _host_module(module: Module, kernel: Function, prepared: Prepared, triple: str, data_layout: str) -> str:
     metadata = _Independent(module.metadata)
     without_atomics(kernel)
+    merge_active(kernel)
     cut_strides(kernel)
     suspends = [(name, call_arguments(line)) for line in kernel.lines() if (name := callee(line)) in OPERATIONS]
     named = any(is_named(name, operands) for name, operands in suspends if name)
@@ -111,17 +114,19 @@ class _Independent:
 
     def __init__(self, metadata: list[str]) -> None:
         numbers = [int(match[1]) for line in metadata if (match := re.match(r"!(\d+) =", line))]
-        group, loop, parallel, once, rolled = (f"!{max(numbers, default=-1) + n}" for n in (1, 2, 3, 4, 5))
-        self.marks = Independence(group, loop)
+        first = max(numbers, default=-1) + 1
+        group, loop, rare, parallel, once, rolled, scalar = (f"!{first + n}" for n in range(7))
+        self.marks = Independence(group, loop, rare)
         self.lines = [
             f"{group} = distinct !{{}}",
             f"{loop} = distinct !{{{loop}, {parallel}, {once}, {rolled}}}",
+            f"{rare} = distinct !{{{rare}, {parallel}, {scalar}, {rolled}}}",
             f'{once} = !{{!"llvm.loop.interleave.count", i32 1}}',
             f'{rolled} = !{{!"llvm.loop.unroll.runtime.disable"}}',
+            f'{scalar} = !{{!"llvm.loop.vectorize.width", i32 1}}',
             f'{parallel} = !{{!"llvm.loop.parallel_accesses", {group}}}',
         ]
-        first = max(numbers, default=-1) + 6
-        self.ranges = {text: f"!{first + n}" for n, text in enumerate(sorted(set(RANGES.values())))}
+        self.ranges = {text: f"!{first + n}" for n, text in enumerate(sorted(set(RANGES.values())), 7)}
         self.lines += [f"{number} = !{{{text}}}" for text, number in self.ranges.items()]
 
 

@@ -23,7 +23,7 @@ def arrays(intrinsics: Iterable[str], named: bool) -> dict[str, tuple[int, int]]
         wanted += ["barrier", "count", "predicate"]
     elif any(".red." in name for name in found):
         wanted.append("predicate")
-    if any(name in nvvm.COLLECTIVES for name in found):
+    if any(name in nvvm.COLLECTIVES | nvvm.COLLECTIVES_HERE for name in found):
         wanted += ["mask", "value", "result"]
     if any(".shfl." in name for name in found):
         wanted += ["lane", "clamp"]
@@ -47,10 +47,12 @@ def kept_operands(intrinsic: str, operands: list[str], arrays: Container[str]) -
         kept = [("barrier", operands[0]), ("count", count), ("predicate", predicate)]
         return [item for item in kept if item[0] in arrays]
     if ".redux." in intrinsic:
-        return [("value", operands[0]), ("mask", operands[1])]
-    if ".match." in intrinsic and "high" in arrays:
-        return [("mask", operands[0]), ("value", operands[1]), ("high", operands[1])]
-    return list(zip(("mask", "value", "lane", "clamp"), operands, strict=False))
+        kept = [("value", operands[0]), ("mask", operands[1])]
+    elif ".match." in intrinsic and "high" in arrays:
+        kept = [("mask", operands[0]), ("value", operands[1]), ("high", operands[1])]
+    else:
+        kept = list(zip(("mask", "value", "lane", "clamp"), operands, strict=False))
+    return [item for item in kept if item[0] != "mask"] if intrinsic in nvvm.COLLECTIVES_HERE else kept
 
 
 def word(array: str, name: str, kind: str, value: str) -> Iterator[str]:

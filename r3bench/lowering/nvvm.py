@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from r3bench.lowering.ir import callee
+
 _SREG = "llvm.nvvm.read.ptx.sreg."
 
 INDICES = {
@@ -140,7 +142,17 @@ COLLECTIVES = {
 }
 """Warp collectives."""
 
-SUSPENDS = BARRIERS | COLLECTIVES
+_HERE = "@r3.here."
+
+
+def here(collective: str) -> str:
+    """The same collective of those lanes that are at its place, whatever its mask says."""
+    return _HERE + collective.removeprefix("@llvm.nvvm.")
+
+
+COLLECTIVES_HERE = {here(name) for name in COLLECTIVES}
+
+SUSPENDS = BARRIERS | COLLECTIVES | COLLECTIVES_HERE
 """Calls at which a thread waits for others: the kernel is cut there."""
 
 STEP, MEET = "@r3.step", "@r3.meet"
@@ -164,6 +176,7 @@ OPERATIONS = {
     MEET: 254,
     STEP: 255,
 }
+OPERATIONS |= {here(name): 64 | OPERATIONS[name] for name in COLLECTIVES}
 """Numbers of what happens where a kernel is cut, ``enum operation`` of devices/cpu/blocks.c."""
 
 
@@ -171,3 +184,8 @@ def known(name: str) -> bool:
     """Whether the intrinsic ``name`` (without ``@``) can be lowered."""
     symbol = f"@{name}"
     return symbol in INDICES or symbol in SUSPENDS or name in HELPERS or name == "llvm.nvvm.exit"
+
+
+def waits(line: str) -> bool:
+    """Whether a thread waits for others at an instruction."""
+    return "call " in line and callee(line) in SUSPENDS

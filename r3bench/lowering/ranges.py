@@ -15,6 +15,8 @@ from r3bench.lowering.ir import LOCAL, result_and_opcode
 from r3bench.lowering.values import is_pure
 
 _FLAGS = re.compile(r"\b(?:nuw|nsw|nneg|samesign|exact|inbounds|nusw|disjoint) ")
+_EQUAL = re.compile(r"icmp (eq|ne) (i32|i64) (\S+), (\S+)$")
+_PART = re.compile(r"(and|lshr) i(?:32|64) (\S+), (\d+)$")
 _TEST = re.compile(r"icmp (?:samesign )?([su])([lg])([te]) (i32|i64) (\S+), (\S+)$")
 _INVERSE = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
 _SWAPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
@@ -26,6 +28,7 @@ _EITHER = re.compile(r"(?:or i1 (\S+), (\S+)|select i1 (\S+), i1 true, i1 (\S+))
 _NOT = re.compile(r"xor i1 (\S+), true$")
 _ROW = {"%r3.tid.x": "%r3.x.{end}", "%r3.thread": "%r3.thread.{end}"}
 _VARIES, _FIXED = "varies", "fixed"
+_FEW = 5  # a warp, in bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +42,26 @@ class _Bound:
     relation: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Comb:
+    """``value`` (a name that grows by one per thread) is ``rest`` modulo ``step``, a power of two."""
+
+    value: str
+    kind: str
+    step: int
+    rest: int
+
+
 @dataclass(slots=True)
 class Interval:
     """Instructions that compute ``%r3.x.low`` and ``%r3.x.high``, the row's threads for which ``condition`` is
-    ``truth``. ``lines`` are the definitions that the region's threads execute, by name."""
+    ``truth``: all between them, or with a ``comb`` every so-manieth. ``few``: they are at most a warp. ``lines`` are
+    the definitions that the region's threads execute, by name."""
 
     lines: Mapping[str, str]
     bounds: list[tuple[str, bool] | _Bound] = field(default_factory=list)
+    comb: _Comb | None = None
+    few: bool = False
     known: dict[str, str | None] = field(default_factory=dict)
     copied: dict[str, None] = field(default_factory=dict)
 
@@ -59,12 +75,63 @@ class Interval:
             return all(self.narrow(part, truth) for part in match.groups() if part)
         if match := _NOT.match(line):
             return self.narrow(match[1], not truth)
+        if (match := _EQUAL.match(line)) and (match[1] == "eq") is truth:
+            return self._equal(*match.groups()[1:])
         test = _TEST.match(line)
         return test is not None and self._compare(test, truth)
 
+    def _equal(self, kind: str, left: str, right: str) -> bool:
+        """Take in that two values are equal."""
+        part = _PART.match(self._text(left))
+        if part and right.isdigit() and self._growth(part[2]) == _VARIES:
+            return self._equal_part(kind, part, int(right))
+        if (self._growth(left), self._growth(right)) == (_FIXED, _VARIES):
+            left, right = right, left
+        elif (self._growth(left), self._growth(right)) != (_VARIES, _FIXED):
+            return False
+        self.bounds += [_Bound(left, right, kind, False, relation) for relation in ("ge", "le")]
+        self.few = True
+        return True
+
+    def _equal_part(self, kind: str, part: re.Match[str], right: int) -> bool:
+        """Take in what the upper or the lower bits of a value are."""
+        value, amount = part[2], int(part[3])
+        if part[1] == "lshr":
+            first, end = right << amount, (right + 1) << amount
+            if end >> (int(kind[1:]) - 1):
+                return False
+            self.bounds.append(_Bound(value, str(first), kind, False, "ge"))
+            self.bounds.append(_Bound(value, str(end), kind, False, "lt"))
+            self.few = self.few or amount <= _FEW
+            return True
+        step = amount + 1
+        if step & (step - 1) or right >= step or self.comb:
+            return False
+        self.comb = _Comb(value, kind, step, right)
+        return True
+
     @property
     def varies(self) -> bool:
-        return any(isinstance(bound, _Bound) for bound in self.bounds)
+        return self.comb is not None or any(isinstance(bound, _Bound) for bound in self.bounds)
+
+    def is_fixed(self, name: str) -> bool:
+        """Whether a value is the same for all threads of a block."""
+        return self._growth(name) == _FIXED
+
+    def shared(self, name: str) -> Iterator[str]:
+        """Instructions that compute such a value in front of the threads, as ``%r3.shared.test``."""
+        yield from self._at(name, "first", set())
+        yield f"  %r3.shared.test = and i1 {self._named(name, 'first')}, true"
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether they are so few, or so far from each other, that a loop over them is better not vectorized."""
+        return self.few or self.step > 1
+
+    @property
+    def step(self) -> int:
+        """How far it is from one of the threads to the next."""
+        return self.comb.step if self.comb else 1
 
     def _text(self, name: str) -> str:
         line = self.lines.get(name, "")
@@ -138,8 +205,21 @@ class Interval:
             yield f"  %r3.upper.{n} = call i32 @llvm.umin.i32(i32 {high}, i32 {upper})"
             high = f"%r3.upper.{n}"
         yield f"  %r3.flat = and i1 {flat}, true"
-        yield f"  %r3.x.low = add i32 {low}, 0"
         yield f"  %r3.x.high = call i32 @llvm.umax.i32(i32 {low}, i32 {high})"
+        yield from self._combed(low, done) if self.comb else [f"  %r3.x.low = add i32 {low}, 0"]
+
+    def _combed(self, low: str, done: set[str]) -> Iterator[str]:
+        """The first thread from ``low`` on that the comb takes in; it may lie behind the row."""
+        assert self.comb
+        comb, kind = self.comb, self.comb.kind
+        yield from self._at(comb.value, "first", done)
+        yield f"  %r3.comb.from = sub i32 {low}, %r3.x.first"
+        yield f"  %r3.comb.wide = {'add i32 %r3.comb.from, 0' if kind == 'i32' else 'zext i32 %r3.comb.from to i64'}"
+        yield f"  %r3.comb.at = add {kind} {self._named(comb.value, 'first')}, %r3.comb.wide"
+        yield f"  %r3.comb.far = sub {kind} {comb.rest}, %r3.comb.at"
+        yield f"  %r3.comb.next = and {kind} %r3.comb.far, {comb.step - 1}"
+        yield f"  %r3.comb.steps = {'add i32 %r3.comb.next, 0' if kind == 'i32' else 'trunc i64 %r3.comb.next to i32'}"
+        yield f"  %r3.x.low = add i32 {low}, %r3.comb.steps"
 
     def simplified(self, line: str) -> str:
         """A line of a thread, where it widens a value that is known not to wrap around: a sum that cannot either."""

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from r3bench.lowering.collectives import kept_operands, result_lines, word
 from r3bench.lowering.cut import EXIT, Cut, Segment, Suspend, phi_uses
 from r3bench.lowering.ir import LOCAL, incoming, leading_type, operand, phi_type, result_and_opcode
 from r3bench.lowering.ranges import Interval, defined
-from r3bench.lowering.rows import Guard, Row
+from r3bench.lowering.rows import Guard, Independence, Row, parted
 from r3bench.lowering.signature import Signature
 from r3bench.lowering.uniform import Shared, resumed, share
 from r3bench.lowering.updates import ORDERED
@@ -26,14 +26,6 @@ from r3bench.lowering.values import is_pure
 _MEMORY = frozenset(("load", "store"))
 _TEST = re.compile(r"br i1 (%\S+), label %(\S+), label %([^\s,]+)(?:, !.*)?")
 _RETURN = re.compile(r"ret i32 (-?\d+)")
-
-
-@dataclass(frozen=True, slots=True)
-class Independence:
-    """Metadata ids: the access group of accesses that do not depend on other threads', and the id of their loops."""
-
-    group: str
-    loop: str
 
 
 @dataclass(slots=True)
@@ -50,12 +42,12 @@ def write_regions(cut: Cut, signed: Signature, independence: Independence) -> li
     starts = {segment.starts.state: segment for segment in cut.segments if segment.starts}
     starts[0] = cut.segments[0]
     # Threads share the stack of the loop they run in: an array that stayed there ties them to their order.
-    marks = Independence("", "") if cut.stack else independence
+    marks = Independence("", "", "") if cut.stack else independence
     taken = phi_uses(cut.segments, cut.last)
     reached = [_reached(starts[state], by_label) for state in range(len(cut.suspends) + 1)]
     shared = share(cut, reached)
     return [
-        _Writer(cut, state, segments, marks, taken, shared[state]).region(signed)
+        _Writer(cut, state, str(state), segments, marks, taken, shared[state]).region(signed)
         for state, segments in enumerate(reached)
     ]
 
@@ -79,6 +71,7 @@ class _Writer:
 
     cut: Cut
     state: int
+    name: str
     segments: list[Segment]
     marks: Independence
     taken: Mapping[str, set[str]]
@@ -106,18 +99,53 @@ class _Writer:
         start = [*self._repeated(mentioned), *self._resume(mentioned), f"  br label %{self.segments[0].label}"]
         mentioned.update(LOCAL.findall("\n".join(start)))
         bases, places = self._addresses(mentioned)
-        once = [*self._once(mentioned), *self._left()]
+        thread = [*places, *start, *body]
+        test = self._first_test() if self.marks.loop else None
+        lines = {name: line.strip() for line in thread if (name := defined(line))}
+        if test and self.cut.suspends and Interval(lines).is_fixed(test[1]):
+            return self._parted(test, Interval(lines), mentioned, signed)
         entry = [
             *(f"  {line}" for line in self.cut.stack),
             *(f"  {_slot(n)} = alloca {stored(self.cut.kept[n])}" for n in sorted(self.slots)),
             *bases,
-            *once,
+            *self._once(mentioned),
+            *self._left(),
         ]
-        thread = [*places, *start, *body]
-        guard = self._guard(thread) if self.marks.loop else None
+        guard = self._guard(test, Interval(lines)) if test else None
         state = _address("state") if "state" in self.cut.context.sizes else ""
-        row = Row(self.state, self.ways, state, self.marks.loop, self.attached, guard)
+        row = Row(self.name, self.ways, state, self.marks, guard)
         return Region(row.name, row.text(entry, thread, signed))
+
+    def _parted(self, test: re.Match[str], interval: Interval, mentioned: set[str], signed: Signature) -> Region:
+        """A region whose first test is the same for all threads: a function for either side of it."""
+        at = next(n for n, segment in enumerate(self.segments) if segment.lines[-1:] == [test[0]])
+        sides = []
+        for name, label in (("true", test[2]), ("false", test[3])):
+            tested = replace(
+                self.segments[at], lines=[*self.segments[at].lines[:-1], f"br label %{label}"], next=[label]
+            )
+            by_label = {segment.label: segment for segment in self.segments} | {tested.label: tested}
+            segments = _reached(by_label[self.segments[0].label], by_label)
+            writer = _Writer(self.cut, self.state, f"{self.name}.{name}", segments, self.marks, self.taken, self.shared)
+            sides.append(writer.region(signed))
+        name = f"@r3.region.{self.name}"
+        text = parted(name, [*self._once(mentioned), *interval.shared(test[1])], [side.name for side in sides], signed)
+        return Region(name, "\n".join([*(side.text for side in sides), text]))
+
+    def _first_test(self) -> re.Match[str] | None:
+        """The first branch that a thread comes to, if it has done nothing until then."""
+        by_label = {segment.label: segment for segment in self.segments}
+        segment = self.segments[0]
+        for _ in self.segments:
+            if segment.ends or not all(is_pure(line) for line in segment.lines[:-1]):
+                return None
+            if match := _TEST.fullmatch(segment.lines[-1]):
+                return match
+            onward = re.fullmatch(r"br label %(\S+)", segment.lines[-1])
+            if onward is None or any(" = phi " in line for line in by_label[onward[1]].lines):
+                return None
+            segment = by_label[onward[1]]
+        return None
 
     # -- what all threads share -----------------------------------------------------------------------------------
 
@@ -139,6 +167,8 @@ class _Writer:
         """Written before the loop: what threads share that go on to wait at each place."""
         lines = list(self.shared.lines)
         for place, values in sorted(self.shared.found.items()):
+            if place not in self.ways.values():
+                continue
             for name, value in sorted(values.items()):
                 offset = place * self.cut.uniform.bytes + self.cut.uniform.offsets[name]
                 target = f"{name}.r3to.{place}"
@@ -146,22 +176,42 @@ class _Writer:
                 lines += self._write(self.cut.kept[name], value, target, "")
         return lines
 
-    def _guard(self, thread: list[str]) -> Guard | None:
-        """What is known of the first test, if it leads to nothing but work or the thread's end."""
-        first = self.segments[0]
-        match = _TEST.fullmatch(first.lines[-1]) if first.lines and not first.ends else None
-        if match is None or not all(is_pure(line) for line in first.lines[:-1]):
-            return None
+    def _guard(self, test: re.Match[str], interval: Interval) -> Guard | None:
+        """What is known of the first test, if one side of it only leads to the next place or the thread's end."""
         by_label = {segment.label: segment for segment in self.segments}
-        idle = [_is_idle(by_label, label) for label in (match[2], match[3])]
-        if idle[0] == idle[1]:
+        idle = [self._idle(by_label, label) for label in test.groups()[1:]]
+        if None not in idle and EXIT in idle:  # nobody has anything to do
+            idle[1 - idle.index(EXIT)] = None
+        if (idle[0] is None) is (idle[1] is None):
             return None
-        lines = {name: line.strip() for line in thread if (name := defined(line))}
-        interval = Interval(lines)
-        if not interval.narrow(match[1], idle[1]) or not interval.varies:
+        works = idle[0] is None
+        if not interval.narrow(test[1], works) or not interval.varies:
             return None
-        truth = "true" if idle[1] else "false"
-        return Guard(interval, f"  {first.lines[-1]}", f"  br i1 {truth}, label %{match[2]}, label %{match[3]}")
+        label, way = (test[2], idle[1]) if works else (test[3], idle[0])
+        reached = {self.ways[s.label] for s in _reached(by_label[label], by_label) if s.label in self.ways}
+        if way is None or (way != EXIT and reached != {way}):
+            return None
+        passed = f"  br i1 {str(works).lower()}, label %{test[2]}, label %{test[3]}"
+        return Guard(interval, f"  {test[0]}", passed, way, reached.pop() if len(reached) == 1 else None)
+
+    def _idle(self, by_label: Mapping[str, Segment], label: str) -> int | None:
+        """Where threads go from ``label`` if they do nothing on the way and leave nothing there."""
+        for _ in by_label:
+            segment = by_label[label]
+            lines = [line for line in segment.lines if " = phi " not in line]
+            if segment.ends:
+                return segment.ends.state if not lines and self._leaves_nothing(segment.ends) else None
+            if code := _RETURN.fullmatch(lines[0]):
+                return EXIT if int(code[1]) == EXIT else None
+            match = re.fullmatch(r"br label %(\S+)", lines[0])
+            if match is None:
+                return None
+            label = match[1]
+        return None
+
+    def _leaves_nothing(self, suspend: Suspend) -> bool:
+        changed = self.cut.behind[suspend.state] & self.defined - self.cut.uniform.offsets.keys()
+        return not changed and not kept_operands(suspend.intrinsic, suspend.operands, self.cut.context.sizes)
 
     # -- the start of a thread ----------------------------------------------------------------------------------
 
@@ -178,13 +228,15 @@ class _Writer:
         """Kept values that the region reads or changes; others stay where they are."""
         for name in sorted(self._resumed() & (mentioned | self.slots)):
             kind = self.cut.kept[name]
-            target = f"{name}.r3old" if name in self.slots else name
-            if name in self.cut.uniform.offsets:
-                target = resumed(name)
-            else:
+            target = self._old(name) if name in self.slots else name
+            if name not in self.cut.uniform.offsets:
                 yield from self._read(kind, _address(name), target)
             if name in self.slots:
                 yield from self._write(kind, target, _slot(name))
+
+    def _old(self, name: str) -> str:
+        """What a value that changes in the region is where it begins."""
+        return resumed(name) if name in self.cut.uniform.offsets else f"{name}.r3old"
 
     def _addresses(self, mentioned: set[str]) -> tuple[list[str], list[str]]:
         """Where each array of the context that the region uses has this thread's element: a local array is one."""
@@ -202,14 +254,14 @@ class _Writer:
 
     def _segment(self, segment: Segment) -> Iterator[str]:
         yield f"{segment.label}:"
-        here: dict[str, str] = {}
+        here = {name: self._old(name) for name in self.slots} if segment is self.segments[0] else {}
         phis = [line for line in segment.lines if " = phi " in line]
         rest = segment.lines[len(phis) :]
         for line in phis:
-            yield f"  {self._phi(line)}"
+            yield f"  {self._phi(line, segment)}"
         if segment.starts and segment.starts.result:
             yield from result_lines(
-                segment.starts.intrinsic, segment.starts.operands, segment.starts.result, self.attached
+                segment.starts.intrinsic, segment.starts.operands, segment.starts.result, self.marks.attached
             )
             yield from self._keep(segment.starts.result, here)
         for line in phis:
@@ -226,13 +278,13 @@ class _Writer:
         else:
             yield from self._instruction(final, here)
 
-    def _phi(self, line: str) -> str:
-        """Predecessors are the last pieces of their blocks; those outside of the region do not count."""
+    def _phi(self, line: str, segment: Segment) -> str:
+        """Predecessors are the last pieces of their blocks; those from which the region does not come do not count."""
         reached = {segment.label: segment for segment in self.segments}
         pairs = []
         for value, label in incoming(line):
             source = reached.get(self.cut.last[label])
-            if source and not source.ends:
+            if source and not source.ends and segment.label in source.next:
                 fed = value in self.slots and value not in source.defines
                 pairs.append(f"[ {_fed(value, source.label) if fed else value}, %{source.label} ]")
         start = line.index("[", line.index(" phi ") + 5 + len(phi_type(line)))
@@ -248,7 +300,7 @@ class _Writer:
                     yield from self._fetch(use, here)
             line = LOCAL.sub(lambda match: here.get(match[0], match[0]), line)
         alone = " volatile " in line or " atomic " in line or line.endswith(ORDERED)
-        yield f"  {line.removesuffix(ORDERED)}{self.attached if opcode in _MEMORY and not alone else ''}"
+        yield f"  {line.removesuffix(ORDERED)}{self.marks.attached if opcode in _MEMORY and not alone else ''}"
         if name:
             yield from self._keep(name, here)
 
@@ -272,19 +324,15 @@ class _Writer:
             self.fresh += 1
             element = f"%r3.k{self.fresh}"
             yield from word(array, element, leading_type(argument), here.get(value, value))
-            yield f"  store i32 {element}, ptr {_address(array)}{self.attached}"
+            yield f"  store i32 {element}, ptr {_address(array)}{self.marks.attached}"
         for name in sorted(self.cut.behind[suspend.state] & self.defined - self.cut.uniform.offsets.keys()):
             if name in self.slots:
                 yield from self._fetch(name, here)
             yield from self._write(self.cut.kept[name], here.get(name, name), _address(name))
         yield "  br label %r3.next"
 
-    @property
-    def attached(self) -> str:
-        return f", !llvm.access.group {self.marks.group}" if self.marks.group else ""
-
     def _read(self, kind: str, source: str, name: str, attached: str | None = None) -> Iterator[str]:
-        attached = self.attached if attached is None else attached
+        attached = self.marks.attached if attached is None else attached
         if kind != "i1":
             yield f"  {name} = load {kind}, ptr {source}{attached}"
             return
@@ -292,27 +340,12 @@ class _Writer:
         yield f"  {name} = trunc i8 {name}.r3byte to i1"
 
     def _write(self, kind: str, value: str, target: str, attached: str | None = None) -> Iterator[str]:
-        attached = self.attached if attached is None else attached
+        attached = self.marks.attached if attached is None else attached
         if kind == "i1":
             self.fresh += 1
             yield f"  %r3.w{self.fresh} = zext i1 {value} to i8"
             value = f"%r3.w{self.fresh}"
         yield f"  store {stored(kind)} {value}, ptr {target}{attached}"
-
-
-def _is_idle(by_label: Mapping[str, Segment], label: str) -> bool:
-    """Whether threads do nothing from ``label`` to their end."""
-    for _ in by_label:
-        segment = by_label.get(label)
-        if segment is None or segment.ends or any(" = phi " not in line for line in segment.lines[:-1]):
-            return False
-        if code := _RETURN.fullmatch(segment.lines[-1]):
-            return int(code[1]) == EXIT
-        match = re.fullmatch(r"br label %(\S+)", segment.lines[-1])
-        if match is None:
-            return False
-        label = match[1]
-    return False
 
 
 def _slot(name: str) -> str:

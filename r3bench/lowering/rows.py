@@ -15,24 +15,41 @@ from r3bench.lowering.signature import Signature
 
 
 @dataclass(frozen=True, slots=True)
+class Independence:
+    """Metadata ids: the access group of accesses that do not depend on other threads', the id of their loops, and of
+    those loops that few threads of a row go through."""
+
+    group: str
+    loop: str
+    rare: str
+
+    @property
+    def attached(self) -> str:
+        """What an access of the group carries."""
+        return f", !llvm.access.group {self.group}" if self.group else ""
+
+
+@dataclass(frozen=True, slots=True)
 class Guard:
-    """The interval of a row in which a test leads to work, the test's line, and what replaces it there."""
+    """The interval of a row in which a test leads to work, the test's line, and what replaces it there. Other threads
+    go to ``idle``, those that work to ``work`` if all go to the same place."""
 
     interval: Interval
     test: str
     passed: str
+    idle: int
+    work: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One function. ``ways`` are the places to which threads go, by the label they come from; where there are several,
-    each thread's goes to ``state``, if it is not empty. ``loop`` and ``attached`` are metadata."""
+    each thread's goes to ``state``, if it is not empty, unless the whole row goes the same way."""
 
-    region: int
+    region: str
     ways: Mapping[str, int]
     state: str
-    loop: str
-    attached: str
+    marks: Independence
     guard: Guard | None
 
     @property
@@ -55,39 +72,58 @@ class Row:
     @property
     def _several(self) -> bool:
         """Whether threads can go different ways, those that are left out among them."""
-        return len({*self.ways.values(), *([EXIT] if self.guard else [])}) > 1
+        return len({*self.ways.values(), *([self.guard.idle] if self.guard else [])}) > 1
+
+    @property
+    def _noting(self) -> bool:
+        """Whether each thread has to note which way it went."""
+        return self._several and (self.guard is None or self.guard.work is None)
 
     def _loop(self, thread: list[str]) -> Iterator[str]:
         if self.guard is None:
             yield "  br label %r3.xs"
             yield from self._threads(thread, "%r3.x.first", "%r3.x.end", "r3.entry", "0")
             return
-        interval = self.guard.interval
-        yield from interval.text()
-        yield _APART.format(name=self.name)
-        if self.state and self._several:
-            yield _ENDED.format(state=self.state)
+        yield from self.guard.interval.text()
+        yield from self._left_out(self.guard)
+        known = self.guard.interval.simplified
+        lines = [known(self.guard.passed if line == self.guard.test else line) for line in thread]
+        yield from self._threads([_OFFSET, *lines], "%r3.x.low", "%r3.x.high", "r3.work", "%r3.idle")
+
+    def _left_out(self, guard: Guard) -> Iterator[str]:
+        """What becomes of threads that are left out, and where those that work go if that is known."""
+        noted = self.state if self._several else ""
+        behind = "%r3.columns, 0" if guard.interval.comb else "%r3.x.high, %r3.x.end"
+        yield _APART.format(name=self.name, noted=_APART_NOTED.format(state=noted) if noted else "", behind=behind)
+        if not noted:
+            yield "  br label %r3.work"
+        elif guard.work is None:
+            yield _ENDED.format(state=noted, which="any")
+            yield "  br label %r3.work"
+        else:
+            yield _ENDED.format(state=noted, which="some")
+            yield _WENT.format(state=noted, way=guard.work, step=guard.interval.step, loop=_attached(self.marks.rare))
         yield _WORK
-        known = [interval.simplified(self.guard.passed if line == self.guard.test else line) for line in thread]
-        yield from self._threads([_OFFSET, *known], "%r3.x.low", "%r3.x.high", "r3.work", "%r3.idle")
 
     def _threads(self, thread: list[str], first: str, end: str, before: str, idle: str) -> Iterator[str]:
         """The loop from ``first`` to ``end``, entered from block ``before``; ``idle``: the ways of those left out."""
         yield _LOOP.format(first=first, before=before)
-        if self._several:
+        if self._noting:
             yield f"  %r3.and.x = phi i32 [ -1, %{before} ], [ %r3.and, %r3.next ]"
             yield f"  %r3.or.x = phi i32 [ {idle}, %{before} ], [ %r3.or, %r3.next ]"
         yield from [_THREAD, *thread, "r3.next:"]
-        if self._several:
+        if self._noting:
             yield from self._noted()
-        yield _NEXT.format(end=end, loop=f", !llvm.loop {self.loop}" if self.loop else "")
+        interval = self.guard.interval if self.guard else None
+        loop = self.marks.rare if interval and interval.is_sparse else self.marks.loop
+        yield _NEXT.format(step=interval.step if interval else 1, end=end, loop=_attached(loop))
         yield from self._result(before)
 
     def _noted(self) -> Iterator[str]:
         """Where the thread went."""
         yield f"  %r3.way = phi i32 {', '.join(f'[ {way}, %{label} ]' for label, way in self.ways.items())}"
         if self.state:
-            yield f"  store i32 %r3.way, ptr {self.state}{self.attached}"
+            yield f"  store i32 %r3.way, ptr {self.state}{self.marks.attached}"
         yield "  %r3.and = and i32 %r3.and.x, %r3.way"
         yield "  %r3.or = or i32 %r3.or.x, %r3.way"
 
@@ -96,11 +132,27 @@ class Row:
         if not self._several:
             way = next(iter(self.ways.values()), EXIT)
             yield f"  ret i64 {(way & 0xFFFFFFFF) * 0x100000001 - (1 << 64 if way < 0 else 0)}"
-            return
-        if self.guard:
+        elif self.guard is None:
+            yield _WAYS.format(all="%r3.and", any="%r3.or")
+        elif self._noting:
             yield f"  %r3.all = phi i32 [ -1, %{before} ], [ %r3.and, %r3.next ]"
             yield f"  %r3.any = phi i32 [ %r3.idle, %{before} ], [ %r3.or, %r3.next ]"
-        yield _WAYS.format(all="%r3.all" if self.guard else "%r3.and", any="%r3.any" if self.guard else "%r3.or")
+            yield _WAYS.format(all="%r3.all", any="%r3.any")
+        else:
+            yield f"  %r3.all = select i1 %r3.some, i32 {self.guard.work}, i32 -1"
+            yield f"  %r3.any = select i1 %r3.out.any, i32 -1, i32 {self.guard.work}"
+            yield _WAYS.format(all="%r3.all", any="%r3.any")
+
+
+def parted(name: str, test: list[str], sides: list[str], signed: Signature) -> str:
+    """A region that goes on as one of two ``sides``: the first where what ``test`` computes is true."""
+    text = _PARTED.format(sides=sides)
+    used = set(LOCAL.findall("\n".join([*test, text])))
+    return "\n".join([_HEAD.format(name=name), *signed.loaded(used), *test, text])
+
+
+def _attached(loop: str) -> str:
+    return f", !llvm.loop {loop}" if loop else ""
 
 
 _PARAMETERS = (
@@ -116,6 +168,15 @@ _WHOLE = f"""\
   %r3.ways = call i64 @r3.row.{{region}}({_ALL}, {{passed}})
   ret i64 %r3.ways
 }}}}"""
+_PARTED = f"""\
+  br i1 %r3.shared.test, label %r3.true, label %r3.false
+r3.true:
+  %r3.true.ways = call i64 {{sides[0]}}({_ALL})
+  ret i64 %r3.true.ways
+r3.false:
+  %r3.false.ways = call i64 {{sides[1]}}({_ALL})
+  ret i64 %r3.false.ways
+}}}}"""
 _ROW = """\
   %r3.plane = mul i32 %r3.tid.z, %r3.ntid.y
   %r3.line = add i32 %r3.plane, %r3.tid.y
@@ -130,7 +191,7 @@ _OFFSET = """\
   %r3.ahead = sub nuw nsw i32 %r3.tid.x, %r3.x.first
   %r3.offset = zext nneg i32 %r3.ahead to i64"""
 _NEXT = """\
-  %r3.x1 = add nuw nsw i32 %r3.tid.x, 1
+  %r3.x1 = add nuw nsw i32 %r3.tid.x, {step}
   %r3.xc = icmp ult i32 %r3.x1, {end}
   br i1 %r3.xc, label %r3.xs, label %r3.done{loop}"""
 _APART = f"""\
@@ -141,7 +202,7 @@ r3.apart:
   %r3.a.any = phi i64 [ 0, %r3.entry ], [ %r3.a.or, %r3.apart ]
   %r3.a1 = add nuw nsw i32 %r3.a, 1
   %r3.a.ways = call i64 {{name}}({_SAME}, i32 %r3.a, i32 %r3.a1, i32 %r3.tid.y, i32 %r3.tid.z)
-  %r3.a.and = and i64 %r3.a.all, %r3.a.ways
+{{noted}}  %r3.a.and = and i64 %r3.a.all, %r3.a.ways
   %r3.a.or = or i64 %r3.a.any, %r3.a.ways
   %r3.a.more = icmp ult i32 %r3.a1, %r3.x.end
   br i1 %r3.a.more, label %r3.apart, label %r3.parted
@@ -152,11 +213,20 @@ r3.parted:
   ret i64 %r3.a.result
 r3.together:
   %r3.before = icmp ne i32 %r3.x.low, %r3.x.first
-  %r3.behind = icmp ne i32 %r3.x.high, %r3.x.end
+  %r3.behind = icmp ne i32 {{behind}}
   %r3.out.any = or i1 %r3.before, %r3.behind
-  %r3.idle = sext i1 %r3.out.any to i32"""
+  %r3.idle = sext i1 %r3.out.any to i32
+  %r3.some = icmp ult i32 %r3.x.low, %r3.x.high
+  %r3.out.some = and i1 %r3.out.any, %r3.some"""
+_APART_NOTED = """\
+  %r3.a.way = trunc i64 %r3.a.ways to i32
+  %r3.a.thread = add i32 %r3.row, %r3.a
+  %r3.a.linear = zext i32 %r3.a.thread to i64
+  %r3.a.to = getelementptr [4 x i8], ptr {state}.b, i64 %r3.a.linear
+  store i32 %r3.a.way, ptr %r3.a.to
+"""
 _ENDED = """\
-  br i1 %r3.out.any, label %r3.ends, label %r3.work
+  br i1 %r3.out.{which}, label %r3.ends, label %r3.work
 r3.ends:
   %r3.e.thread = add i32 %r3.row, %r3.x.first
   %r3.e.linear = zext i32 %r3.e.thread to i64
@@ -165,10 +235,19 @@ r3.ends:
   %r3.e.wide = zext i32 %r3.e.count to i64
   %r3.e.bytes = shl i64 %r3.e.wide, 2
   call void @llvm.memset.p0.i64(ptr %r3.e.to, i8 -1, i64 %r3.e.bytes, i1 false)"""
+_WENT = """\
+  br label %r3.went
+r3.went:
+  %r3.g = phi i32 [ %r3.x.low, %r3.ends ], [ %r3.g1, %r3.went ]
+  %r3.g.thread = add i32 %r3.row, %r3.g
+  %r3.g.linear = zext i32 %r3.g.thread to i64
+  %r3.g.to = getelementptr [4 x i8], ptr {state}.b, i64 %r3.g.linear
+  store i32 {way}, ptr %r3.g.to
+  %r3.g1 = add i32 %r3.g, {step}
+  %r3.g.more = icmp ult i32 %r3.g1, %r3.x.high
+  br i1 %r3.g.more, label %r3.went, label %r3.work{loop}"""
 _WORK = """\
-  br label %r3.work
 r3.work:
-  %r3.some = icmp ult i32 %r3.x.low, %r3.x.high
   br i1 %r3.some, label %r3.xs, label %r3.done"""
 _WAYS = """\
   %r3.low = zext i32 {all} to i64

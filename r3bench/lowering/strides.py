@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import permutations
 
 from r3bench.lowering import nvvm
+from r3bench.lowering.few import cut_behind_few
 from r3bench.lowering.ir import (
     LOCAL,
     Block,
@@ -49,8 +50,9 @@ def cut_strides(kernel: Function) -> None:
     if len(kernel.blocks) > _MOST_BLOCKS:
         return
     lines = {name: line for line in kernel.lines() if (name := result_and_opcode(line)[0])}
+    parted = _parted(kernel, lines)
+    cut_behind_few(kernel, parted)
     found = [loop for loop in _loops(kernel) if _strides(loop, lines) or _walks_together(loop, lines)]
-    parted = _parted(kernel, lines) if found else set()
     for loop in found:
         if loop.behind.label not in parted:
             _cut(kernel, loop, lines)

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from lowered import Kernel, compiled
 
+from r3bench.devices.cpu.wire import ORDERS
+
 TEXT = """
 extern "C" {
 __global__ void less(unsigned *y, int n, int base) {
@@ -26,6 +28,38 @@ __global__ void wide(unsigned *y, long long n, int base) {
 }
 __global__ void from_the_end(unsigned *y, int n, int base) {
   int i = base - threadIdx.x; if (i < n) y[threadIdx.x] = i;
+}
+__global__ void comb(unsigned *y, unsigned n, unsigned base) {
+  unsigned i = base + threadIdx.x; if ((i & 7) == 3 && i < n) y[threadIdx.x] = i;
+}
+__global__ void one(unsigned *y, int n, int base) {
+  if (base + (int)threadIdx.x == n) y[threadIdx.x] = n;
+}
+__global__ void eight(unsigned *y, int n, unsigned base) {
+  unsigned i = base + threadIdx.x; if (i >> 3 == 2) y[threadIdx.x] = i;
+}
+__global__ void in_rows(unsigned *y, int n, int from) {
+  __shared__ unsigned s[96], seven;
+  int i = threadIdx.y * 24 + threadIdx.x;
+  if (threadIdx.x == 5) seven = 7;
+  s[i] = i;
+  if (i < from || i >= n) return;
+  __syncthreads();
+  if ((threadIdx.x & 7) == 2) s[i] += 100;
+  __syncthreads();
+  y[i] = s[i] + seven - 7;
+}
+__global__ void there(unsigned *y, int n, int base) {
+  __shared__ unsigned ones;
+  if (threadIdx.x == 0) ones = 0;
+  __syncthreads();
+  if ((int)threadIdx.x < n) {
+    unsigned odd = __ballot_sync(__activemask(), threadIdx.x & 1);
+    if (threadIdx.x == 0) atomicAdd(&ones, __popc(odd));
+    y[threadIdx.x] = odd;
+  }
+  __syncthreads();
+  if (threadIdx.x == 31) y[threadIdx.x] = ones;
 }
 __global__ void updates(unsigned *y, int n, int base) {
   __shared__ unsigned s[4];
@@ -58,6 +92,12 @@ CASES: dict[str, tuple[Callable[[int, int], np.ndarray], list[tuple[int, int]]]]
     "inside": (lambda n, b: (b + THREADS >= 2) & (b + THREADS < n - 2), [(40, 0), (40, 10), (3, 0), (20, -5), (-9, 0)]),
     "unsigned_": (lambda n, base: (base + THREADS) % 2**32 <= n, [(5, 0), (5, 2**32 - 4), (2**32 - 2, 2**32 - 20)]),
     "wide": (lambda n, base: base + THREADS > n, [(5, 0), (-1, 0), (100, 0), (2**31 + 5, 0), (-(2**40), -50)]),
+    "comb": (
+        lambda n, base: ((base + THREADS) % 8 == 3) & ((base + THREADS) % 2**32 < n),
+        [(2**32 - 1, 0), (20, 0), (40, 19), (20, 2**32 - 7), (0, 0)],
+    ),
+    "one": (lambda n, base: int32(base + THREADS) == n, [(5, 0), (31, 0), (32, 0), (-3, -9), (-(2**31), 2**31 - 2)]),
+    "eight": (lambda n, base: (base + THREADS) % 2**32 // 8 == 2, [(0, 0), (0, 13), (0, 23), (0, 24), (0, 2**32 - 9)]),
     "from_the_end": (lambda n, base: int32(base - THREADS) < n, [(5, 10), (50, 10), (-90, 10)]),
 }
 
@@ -83,3 +123,25 @@ def test_updates_of_shared_memory_are_plain(ir: str) -> None:
         y = np.zeros(4, np.uint32)
         assert kernel((1,), (32,), y, np.int32(0), np.int32(0), order=order) == 0
         assert y.tolist() == [496, 31, UNTOUCHED, 5]
+
+
+@pytest.mark.parametrize(("n", "first"), [(96, 0), (40, 0), (24, 0), (72, 48), (96, 30), (96, 95), (0, 0)])
+@pytest.mark.parametrize("order", ORDERS)
+def test_rows_part_and_the_few_go_alone(ir: str, n: int, first: int, order: str) -> None:
+    y = np.full(96, UNTOUCHED, np.uint32)
+    assert Kernel(ir, "in_rows")((1,), (24, 4), y, np.int32(n), np.int32(first), order=order) == 0
+    threads = np.arange(96)
+    right = np.where(threads % 24 % 8 == 2, threads + 100, threads)
+    assert y.tolist() == np.where((threads >= first) & (threads < n), right, UNTOUCHED).tolist()
+
+
+@pytest.mark.parametrize("n", [32, 20, 1])
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_ballot_of_those_that_are_active_is_one_place(ir: str, n: int, order: str) -> None:
+    kernel, y = Kernel(ir, "there"), np.zeros(32, np.uint32)
+    assert "activemask" not in kernel.lowered.ir
+    assert kernel((1,), (32,), y, np.int32(n), np.int32(0), order=order) == 0
+    odd = 0xAAAAAAAA & ((1 << n) - 1)
+    right = np.where(np.arange(32) < n, odd, 0)
+    right[31] = odd.bit_count()
+    assert y.tolist() == right.tolist()

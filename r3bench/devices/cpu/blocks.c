@@ -49,10 +49,12 @@ enum { FINE, DEADLOCK, ASSERTION, TRAP, PARTED = -1 };
 enum operation {
   BARRIER, ACTIVE, SYNC, SHUFFLE_INDEX, SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_XOR, ALL, ANY, UNIFORM, BALLOT, MATCH_ANY,
   MATCH_ALL, ADD, AND, OR, XOR, MIN, MAX, UNSIGNED_MIN, UNSIGNED_MAX,
+  /* Added to a collective: its lanes are those that are at its place, whatever its mask says. */
+  HERE = 64,
   /* Places at which nothing is waited for: behind a loop that was cut, and in front of each of its steps. */
   MEET = 254, STEP = 255
 };
-enum { ALIGN = 128, CELLS_BYTES = 128, WARPS = 32 };
+enum { ALIGN = 128, CELLS_BYTES = 128, WARPS = 32, THREADS = 32 * WARPS };
 
 static u64 up(u64 bytes) { return (bytes + ALIGN - 1) & ~(u64)(ALIGN - 1); }
 static u32 whole_warps(const u32 *size) { return (size[0] * size[1] * size[2] + 31) & ~31u; }
@@ -80,14 +82,27 @@ static struct box one_thread(const struct block *b, u32 t) {
   return (struct box){{x, y, z}, {x + 1, y + 1, z + 1}};
 }
 
+/* The states of a row's threads, all of which went the same way: a region may leave them unsaid. */
+static ONCE void say(const struct block *b, const struct box *box, u32 row, s32 way) {
+  u32 y = box->first[1] + row % (box->end[1] - box->first[1]), z = box->first[2] + row / (box->end[1] - box->first[1]);
+  s32 *state = (s32 *)array(b, b->kernel->state) + (z * b->size[1] + y) * b->size[0];
+  for (u32 x = box->first[0]; x < box->end[0]; x++) state[x] = way;
+}
+
 static u64 run(const struct block *b, s32 place, const struct box *box, const u8 *in, u8 *out) {
   const region region = b->kernel->regions[place];
-  u32 all = ~0u, any = 0;
+  if (box->end[1] - box->first[1] == 1 && box->end[2] - box->first[2] == 1)
+    return region(b, in, out, box->first[0], box->end[0], box->first[1], box->first[2]);
+  u32 all = ~0u, any = 0, rows = 0;
+  u64 went[THREADS];
   for (u32 z = box->first[2]; z < box->end[2]; z++)
     for (u32 y = box->first[1]; y < box->end[1]; y++) {
-      u64 ways = region(b, in, out, box->first[0], box->end[0], y, z);
+      u64 ways = went[rows++] = region(b, in, out, box->first[0], box->end[0], y, z);
       all &= (u32)ways, any |= (u32)(ways >> 32);
     }
+  if (all != any && b->kernel->state != ABSENT)
+    for (u32 row = 0; row < rows; row++)
+      if ((s32)went[row] == (s32)(went[row] >> 32)) say(b, box, row, (s32)went[row]);
   return (u64)any << 32 | all;
 }
 
@@ -131,6 +146,15 @@ static struct lanes lanes_of(const struct block *b, u32 warp) {
   u32 at = 32 * warp;
   return (struct lanes){part(b, k->mask, at), part(b, k->value, at), part(b, k->high, at), part(b, k->lane, at),
                         part(b, k->clamp, at), part(b, k->result, at), part(b, k->flag, at)};
+}
+
+/* The lanes `by` behind others. */
+static struct lanes moved(struct lanes l, u32 by) {
+  l.mask += by, l.value += by, l.result += by;
+  if (l.high) l.high += by;
+  if (l.lane) l.lane += by, l.clamp += by;
+  if (l.flag) l.flag += by;
+  return l;
 }
 
 static ONCE void put(u32 *to, u32 group, u32 value) {
@@ -236,12 +260,37 @@ static ONCE void count_predicates(const struct block *b, int all) {
   cells[0] = found, cells[1] = here;
 }
 
+static int all_full(const u32 *mask, u32 threads) {
+  u32 lacking = 0;
+  for (u32 t = 0; t < threads; t++) lacking |= ~mask[t];
+  return !lacking;
+}
+
+static void ballot_all(const u32 *restrict value, u32 *restrict result, u32 threads) {
+  for (u32 t = 0; t < threads; t += 32) {
+    u32 found = 0;
+    for (u32 i = 0; i < 32; i++) found |= (value[t + i] & 1) << i;
+    for (u32 i = 0; i < 32; i++) result[t + i] = found;
+  }
+}
+
 /* One collective for every warp of the block; 0 where a mask is not the same for a whole warp. */
-static int complete_all(const struct block *b, u32 operation) {
-  for (u32 first = 0; first < b->threads; first += 32) {
-    u32 here = b->threads - first < 32 ? b->threads - first : 32, group = here == 32 ? ~0u : (1u << here) - 1;
-    struct lanes l = lanes_of(b, first / 32);
-    if (operation != ACTIVE && group & ~(at_same(l.mask, l.mask[0]) & l.mask[0])) return 0;
+static ONCE int complete_all(const struct block *b, u32 place) {
+  const struct lanes first = lanes_of(b, 0);
+  const u32 threads = b->threads, whole = threads % 32 == 0, operation = place & ~HERE;
+  const u32 masked = place == operation && operation != ACTIVE, full = !masked || (whole && all_full(first.mask, threads));
+  if (whole && operation == ACTIVE) {
+    for (u32 t = 0; t < threads; t++) first.result[t] = ~0u;
+    return 1;
+  }
+  if (whole && full && operation == BALLOT) {
+    ballot_all(first.value, first.result, threads);
+    return 1;
+  }
+  for (u32 at = 0; at < threads; at += 32) {
+    u32 here = threads - at, group = here < 32 ? (1u << here) - 1 : ~0u;
+    struct lanes l = moved(first, at);
+    if (!full && group & ~(at_same(l.mask, l.mask[0]) & l.mask[0])) return 0;
     complete(&l, group, operation);
   }
   return 1;
@@ -352,6 +401,9 @@ static int all_arrived(const struct kernel *k, const struct lanes *l, const s32 
   return 1;
 }
 
+/* Whether an operation is for those that are at its place. */
+static int is_here(u32 operation) { return operation == ACTIVE || (operation < MEET && operation & HERE); }
+
 /* Complete every collective whose lanes have all arrived; DEADLOCK where a mask misses its caller. When none completes,
    the lanes at one place that asks who is active are those that are active there. */
 static int settle(const struct block *b, struct turns *turns, u32 warp) {
@@ -364,7 +416,7 @@ static int settle(const struct block *b, struct turns *turns, u32 warp) {
   for (u32 left = living; left;) {
     u32 i = __builtin_ctz(left), group = l.mask[i] & living, operation = k->operations[state[i]];
     left &= left - 1;
-    if (operation <= ACTIVE) continue;
+    if (operation == BARRIER || is_here(operation)) continue;
     if (!(l.mask[i] >> i & 1)) return DEADLOCK;
     if (!all_arrived(k, &l, state, group, i)) continue;
     complete(&l, group, operation);
@@ -372,9 +424,9 @@ static int settle(const struct block *b, struct turns *turns, u32 warp) {
   }
   for (u32 left = freed ? 0 : living; left; left &= left - 1) {
     s32 place = state[__builtin_ctz(left)];
-    if (k->operations[place] == ACTIVE) {
+    if (is_here(k->operations[place])) {
       freed = at_same((const u32 *)state, place);
-      complete(&l, freed, ACTIVE);
+      complete(&l, freed, k->operations[place] & ~HERE);
       break;
     }
   }
