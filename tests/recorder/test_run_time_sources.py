@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from r3bench import frontend, store
+from r3bench import frontend, store, toolkit
 from r3bench.cli import main
 from r3bench.record import trials
 from r3bench.record.application import Plan
@@ -53,14 +53,21 @@ def test_why_a_source_compiled_at_run_time_will_not_do(
     assert "shape.h" in said
 
 
-def marked(program: Build, folder: Path, region: str) -> tuple[float, float]:
+def marked(program: Build, folder: Path, region: str, *flags: str) -> tuple[float, float]:
     """The seconds in the region, and those that the program itself measured."""
-    found = trials.trial([str(program("marked"))], Plan(folder=folder, max_per_kernel=0, region=region))
+    found = trials.trial([str(program("marked", *flags))], Plan(folder=folder, max_per_kernel=0, region=region))
     return found.region_s, float(found.output)
 
 
 def test_the_time_in_marked_ranges(program: Build, tmp_path: Path) -> None:
     found, measured = marked(program, tmp_path / "run", "steps")
+    assert 0.06 <= found <= measured + 1e-4
+
+
+@pytest.mark.skipif(toolkit.cuda_folder() is None, reason="there is no CUDA toolkit here, whose NVTX to use")
+def test_the_time_in_ranges_of_the_toolkits_own_nvtx(program: Build, tmp_path: Path) -> None:
+    flags = ("-DWITH_HEADERS", f"-I{toolkit.cuda_folder()}/include")
+    found, measured = marked(program, tmp_path / "run", "steps", *flags)
     assert 0.06 <= found <= measured + 1e-4
 
 

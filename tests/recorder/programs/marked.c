@@ -3,6 +3,28 @@
 
 #include "simple.h"
 
+#ifdef WITH_HEADERS
+#include <nvtx3/nvToolsExt.h>
+
+static void begin(void) {}
+static void push(const char *name) { nvtxRangePushA(name); }
+static void pop(void) { nvtxRangePop(); }
+static void started(const char *name, void (*work)(void)) {
+    nvtxRangeId_t range = nvtxRangeStartA(name);
+    work();
+    nvtxRangeEnd(range);
+}
+static void in_domain(const char *name, void (*work)(void)) {
+    nvtxDomainHandle_t domain = nvtxDomainCreateA("another");
+    nvtxEventAttributes_t attributes = {0};
+    attributes.version = NVTX_VERSION, attributes.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
+    attributes.messageType = NVTX_MESSAGE_TYPE_REGISTERED;
+    attributes.message.registered = nvtxDomainRegisterStringA(domain, name);
+    nvtxDomainRangePushEx(domain, &attributes);
+    work();
+    nvtxDomainRangePop(domain);
+}
+#else
 typedef void (*Function)(void);
 typedef struct {
     uint16_t version, nbytes;
@@ -43,10 +65,26 @@ static void push(const char *name) {
 static void pop(void) {
     if (core[11]) ((int (*)(void))core[11])();
 }
+static void started(const char *name, void (*work)(void)) {
+    uint64_t range = core[5] ? ((uint64_t(*)(const char *))core[5])(name) : 0;
+    work();
+    if (core[7]) ((void (*)(uint64_t))core[7])(range);
+}
+static void in_domain(const char *name, void (*work)(void)) {
+    Attributes attributes = {3, sizeof attributes, 0, 0, 0, 0, 0, 0, 3, NULL};
+    if (core2[10]) attributes.message = ((const void *(*)(void *, const char *))core2[10])(NULL, name);
+    if (core2[4]) ((int (*)(void *, const Attributes *))core2[4])(NULL, &attributes);
+    work();
+    if (core2[5]) ((int (*)(void *))core2[5])(NULL);
+}
+#endif
+
 static void wait_ms(long milliseconds) {
     struct timespec time = {0, milliseconds * 1000000};
     nanosleep(&time, NULL);
 }
+
+static void work(void) { wait_ms(20); }
 
 static double seconds(void) {
     struct timespec now;
@@ -66,19 +104,9 @@ int main(void) {
     launch_scale(function, out, in, 1, 1, NULL);
     push("set up"), wait_ms(40), pop();
     double start = seconds();
-    push("steps"), push("a step"), push("steps"), wait_ms(20), pop(), pop(), pop();
-    if (core[5]) {
-        uint64_t range = ((uint64_t(*)(const char *))core[5])("steps");
-        wait_ms(20);
-        ((void (*)(uint64_t))core[7])(range);
-    }
-    if (core2[4]) {
-        Attributes attributes = {3, sizeof attributes, 0, 0, 0, 0, 0, 0, 3, NULL};
-        attributes.message = ((const void *(*)(void *, const char *))core2[10])(NULL, "steps");
-        ((int (*)(void *, const Attributes *))core2[4])(NULL, &attributes);
-        wait_ms(20);
-        ((int (*)(void *))core2[5])(NULL);
-    }
+    push("steps"), push("a step"), push("steps"), work(), pop(), pop(), pop();
+    started("steps", work);
+    in_domain("steps", work);
     printf("%f\n", seconds() - start);
     wait_ms(40);
     return 0;
