@@ -11,6 +11,7 @@
     │   ├── DeviceFault       it crashed, trapped, deadlocked or touched memory that is not its own
     │   ├── ReplayTimeout     it did not end in time and was killed
     │   └── BadReply          a proposer's answer holds no text to be tried; ``reason`` says why by name
+    ├── WorkerLost            a worker was killed from outside or hangs in itself: nobody's fault, to be tried again
     ├── CaptureError          a capture is missing, damaged or of a newer format
     ├── DeviceUnavailable     the device asked for cannot be used here
     ├── RecordError           a launch could not be recorded
@@ -82,6 +83,10 @@ class DeviceFault(CandidateFailure):
 
 class ReplayTimeout(CandidateFailure):
     """The kernel did not end within its time limit and its worker was killed."""
+
+
+class WorkerLost(R3Error):
+    """A worker was killed from outside, or does not answer where no kernel of a candidate runs; another takes over."""
 
 
 class BadReply(CandidateFailure):

@@ -20,7 +20,15 @@ import numpy as np
 from r3bench import remix, store
 from r3bench.compare import Tolerance, buffers, compared_shape, elements
 from r3bench.devices import Bytes, Device, Kernel, Memory
-from r3bench.errors import BuildError, CandidateFailure, CaptureError, LaunchError, ReplayTimeout, Unsupported
+from r3bench.errors import (
+    BuildError,
+    CandidateFailure,
+    CaptureError,
+    LaunchError,
+    ReplayTimeout,
+    Unsupported,
+    WorkerLost,
+)
 from r3bench.measure import Terms, contest, rank
 from r3bench.model import (
     Binary,
@@ -69,10 +77,13 @@ class Failure:
     arm: str = ""
 
 
-def attempt(action: Callable[[], T]) -> T | Failure:
-    """What ``action`` gives, or the verdict on a candidate that failed in it."""
+def attempt(action: Callable[[], T], tries: int = 3) -> T | Failure:
+    """What ``action`` gives, or the verdict on a candidate that failed in it; begun anew where a worker is lost."""
     try:
         return action()
+    except WorkerLost as lost:
+        # Whoever killed it, the candidate did not, unless it happens again and again.
+        return attempt(action, tries - 1) if tries > 1 else Failure(Verdict(status=Status.FAULT, detail=str(lost)))
     except CandidateFailure as failure:
         return Failure(_verdict(failure))
     except ArmFailed as failed:
@@ -200,9 +211,9 @@ class Placement:
         """The two memories that a verification runs on; one and the same where others may not do."""
         first = self.ring.take(1)[0]  # it lies where the unit was recorded, if the device can place one there
         if self._build is not None:
-            build, self._build = self._build, None
             with suppress(CandidateFailure):
-                self._observe(self.device.load(build.result().binary), timeout_s)
+                self._observe(self.device.load(self._build.result().binary), timeout_s)
+            self._build = None
         return self._probes or (first, first)
 
     def _observe(self, kernel: Kernel, timeout_s: float) -> None:
@@ -265,7 +276,7 @@ class Trial:
 
     def _verify(self, build: Future[Built], timeout_s: float, quickly: bool) -> Verdict:
         self.built = build.result()
-        self.stages.extend(self.built.stages)
+        self.stages = list(self.built.stages)
         refuse_hidden_state(self.built, self.placement.material.unit)
         refuse_outside_reads(self.built, self.placement.material)
         begin = perf_counter()
@@ -314,8 +325,12 @@ class Trial:
         arm = self.arm
         assert arm is not None
         begin = perf_counter()
-        self.placement.classify(arm, procedure.timeout_s)
-        found = attempt(lambda: rank(arm, self.placement.ring, self.placement.check, procedure, rival))
+
+        def ranked() -> Measurement:
+            self.placement.classify(arm, procedure.timeout_s)
+            return rank(arm, self.placement.ring, self.placement.check, procedure, rival)
+
+        found = attempt(ranked)
         if isinstance(found, Failure):
             self.verdict = found.verdict
         else:
@@ -490,9 +505,13 @@ def compete(
     if codes[0] == codes[1] and arms[0].launch == arms[1].launch:
         return identical(terms.gate, codes[0])
     seed = int(content_id(codes, repetition)[:8], 16)
-    placement.classify(arms[0], terms.procedure.timeout_s)
+
+    def timed() -> Comparison:
+        placement.classify(arms[0], terms.procedure.timeout_s)
+        return contest(arms[0], arms[1], placement.ring, placement.check, terms, seed)
+
     with lock():
-        found = attempt(lambda: contest(arms[0], arms[1], placement.ring, placement.check, terms, seed))
+        found = attempt(timed)
         if repetition and not isinstance(found, Failure):
             found = replace(found, conditions=(*found.conditions, *_other_cache(arms, placement, terms)))
         if not isinstance(found, Failure):

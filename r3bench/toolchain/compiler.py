@@ -9,26 +9,26 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from r3bench.errors import BuildError, BuildTimeout, Diagnostic, Unsupported
+from r3bench.errors import BuildError, BuildTimeout, Diagnostic, Unsupported, WorkerLost
 from r3bench.model import Binary, Global, Target, content_id
 from r3bench.remix import BuildRequest
 from r3bench.space import OPTION_NAMES, Options
 from r3bench.toolchain import ptx
 from r3bench.toolchain.cache import Cache, Entry, user_cache
 from r3bench.toolchain.job import FrontendJob, Job
-from r3bench.toolchain.pool import Server, Worker, WorkerLost
+from r3bench.toolchain.pool import Server, Worker
 
 # Loop strength reduction takes nearly half the time of emitting a host's code and does not make kernels faster.
 _OF_TARGET = {"cpu": (("disable-lsr", "true"),)}
 # Idle workers kept at least: a search comes back to its option sets, and most of a worker's memory is the server's.
 _KEPT = 12
+_TRIES = 3  # of a job whose worker is killed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,12 +195,17 @@ class Compiler:
     # -- workers ----------------------------------------------------------------------------------------------------
 
     def _ask(self, job: FrontendJob | Job, options: Options, known: Callable[[str], bool] = lambda _: False) -> Entry:
-        """An answer of some worker for such jobs, with these LLVM options; BuildError where it holds an error."""
-        while True:
-            worker = self._take(options, job.role)
-            with suppress(WorkerLost):
-                header, blob = worker.ask(pickle.dumps(job), what=job.what, timeout_s=self._timeout_s, known=known)
+        """An answer of some worker for such jobs, with these LLVM options; BuildError where it holds an error, or where
+        one worker after the other is killed at it."""
+        request = pickle.dumps(job)
+        for left in reversed(range(_TRIES)):
+            try:
+                worker = self._take(options, job.role)
+                header, blob = worker.ask(request, what=job.what, timeout_s=self._timeout_s, known=known)
                 break
+            except WorkerLost as lost:
+                if not left:
+                    raise BuildError(str(lost)) from lost
         self._give(worker)
         if "error" in header:
             raise _error(header)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from r3bench.errors import BuildError, BuildTimeout, DeviceUnavailable
+from r3bench.errors import BuildError, BuildTimeout, DeviceUnavailable, WorkerLost
 from r3bench.space import Options
 from r3bench.toolchain import wire
 
@@ -25,10 +25,6 @@ _START_S = 60.0
 
 
 _KILLED = "it was ended by SIGKILL"
-
-
-class WorkerLost(Exception):
-    """A worker that had served others was killed from outside, perhaps before this request: ask another."""
 
 
 class Server:
@@ -62,26 +58,33 @@ class Server:
             return self._hello
 
     def fork(self, options: Options, role: str, memory_bytes: int) -> Worker:
-        """A fresh worker with these LLVM options, for jobs of this role and no others."""
+        """A fresh worker with these LLVM options, for jobs of this role alone. WorkerLost if the server ended."""
         self.hello()
         ours, theirs = socket.socketpair()
         log = os.memfd_create("r3bench-compile-worker")
         request = json.dumps({"options": options, "role": role, "memory_bytes": memory_bytes}).encode()
-        with self._lock:
-            socket.send_fds(self._control, [request], [theirs.fileno(), log])
-            pid = int(self._reply()["pid"])
-        theirs.close()
+        try:
+            with self._lock, theirs:
+                socket.send_fds(self._control, [request], [theirs.fileno(), log])
+                pid = int(self._reply()["pid"])
+        except (OSError, DeviceUnavailable) as error:
+            ours.close()
+            os.close(log)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(1.0)
+                raise WorkerLost("the compile server was ended") from error
+            raise
         return Worker(self, pid, ours, log, (options, role))
 
     def alive(self) -> bool:
         return self._process.poll() is None
 
     def reap(self, pid: int) -> int:
-        """The wait status of a worker that has ended or was killed; 0 when the server is gone, and it with it."""
+        """The wait status of a worker that has ended or was killed, as it is when the server is gone."""
         with self._lock, suppress(OSError, DeviceUnavailable):
             self._control.send(json.dumps({"reap": pid}).encode())
             return int(self._reply()["status"])
-        return 0
+        return signal.SIGKILL
 
     def _reply(self) -> dict[str, Any]:
         try:
@@ -113,7 +116,6 @@ class Worker:
     def __init__(self, server: Server, pid: int, channel: socket.socket, log: int, kind: tuple[Options, str]) -> None:
         self._server, self._pid, self._channel, self._log = server, pid, channel, log
         self.kind = kind
-        self._has_answered = False
 
     def ask(
         self, request: bytes, *, what: str, timeout_s: float, known: Callable[[str], bool] = lambda _: False
@@ -130,7 +132,7 @@ class Worker:
             wire.send(self._channel, {}, request)
         except ConnectionError as error:
             self.end()
-            raise WorkerLost from error
+            raise WorkerLost(f"{what} did not begin: its compiler was killed") from error
         try:
             header, blob = self._receive(deadline)
             while "known?" in header:
@@ -141,10 +143,9 @@ class Worker:
             raise BuildTimeout(f"{what} took longer than {timeout_s:g} s and was stopped") from None
         except (EOFError, ConnectionError, ValueError) as error:
             words = self._last_words()
-            if self._has_answered and words == _KILLED:
-                raise WorkerLost from error
+            if words == _KILLED:
+                raise WorkerLost(f"{what} did not end: its compiler was killed") from error
             raise BuildError(f"{what} ended the compiler: {words}") from None
-        self._has_answered = True
         return header, blob
 
     def _receive(self, deadline: float) -> tuple[dict[str, Any], bytes]:

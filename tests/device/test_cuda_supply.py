@@ -19,7 +19,7 @@ from r3bench.devices.cuda.device import CudaDevice
 from r3bench.devices.cuda.placement import Buffer, Range, packed, recorded_ranges
 from r3bench.devices.cuda.process import WorkerDied
 from r3bench.devices.cuda.wire import TYPES
-from r3bench.errors import DeviceFault, LaunchError, ReplayTimeout
+from r3bench.errors import DeviceFault, LaunchError, ReplayTimeout, WorkerLost
 from r3bench.model import Binary, Status, Target
 from r3bench.testing.contract import Case, case, linked, same
 
@@ -120,7 +120,7 @@ class FakeWorker:
             raise TimeoutError
         if symbol == "die":
             self.living = False
-            raise WorkerDied("it was killed by SIGKILL")
+            raise WorkerDied("it was killed by SIGKILL", from_outside=True)
         if symbol == "stray":
             return {"error": "CUDA_ERROR_ILLEGAL_ADDRESS", "code": 700, "call": "cuStreamSynchronize", "lost": True}
         if symbol == "refused":
@@ -237,7 +237,7 @@ def test_memory_is_restored_and_caches_flushed_with_the_next_launch(device: Cuda
     ("symbol", "error", "says", "lost"),
     [
         ("hang", ReplayTimeout, "hang did not end within 2 s and was killed", True),
-        ("die", DeviceFault, "it was killed by SIGKILL", True),
+        ("die", WorkerLost, "it was killed by SIGKILL", True),
         ("stray", DeviceFault, "stray touched memory that is not its own", True),
         ("refused", LaunchError, "refused takes 8 bytes of arguments", False),
     ],

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 
 from r3bench import store
-from r3bench.errors import BuildError, DeviceFault, LaunchError, ReplayTimeout, Unsupported
+from r3bench.errors import BuildError, DeviceFault, LaunchError, ReplayTimeout, Unsupported, WorkerLost
 from r3bench.model import (
     Allocation,
     Binary,
@@ -88,6 +89,18 @@ def crashing_later(launches: int) -> Callable[[FakeLaunch], None]:
     return run_then_crash
 
 
+def lost(launches: range) -> Callable[[FakeLaunch], None]:
+    """Right, but that the worker is killed from outside at these launches."""
+    done = count()
+
+    def run_unless_killed(run: FakeLaunch) -> None:
+        if next(done) in launches:
+            raise WorkerLost("kernels.cu did not end: its worker was killed by SIGKILL")
+        add(run)
+
+    return run_unless_killed
+
+
 def programs() -> dict[str, Program]:
     return {
         "add": Program(add, 100_000),
@@ -102,6 +115,9 @@ def programs() -> dict[str, Program]:
         "crash": Program(failing(DeviceFault("kernels.cu crashed."))),
         "hang": Program(failing(ReplayTimeout("kernels.cu did not end within 10 s."))),
         "large": Program(failing(LaunchError("kernels.cu needs too much shared memory."))),
+        "lost once": Program(lost(range(1)), 100_000),
+        "lost while timed": Program(lost(range(4, 5)), 100_000),
+        "lost always": Program(lost(range(1 << 30))),
         "later wrong": Program(right_at_first(2)),
         "later crash": Program(crashing_later(2)),
     }

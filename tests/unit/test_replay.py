@@ -11,6 +11,8 @@ from replay_case import FakeCompiler, capture, programs, variant
 from r3bench.errors import CaptureError, DeviceFault
 from r3bench.model import Capture, LaunchConfig, LaunchRule, Outcome, Status, Variant, content_id
 from r3bench.replay import Failure, Placement, attempt, read_material, replay
+from r3bench.server import ReplayServer
+from r3bench.stats import Comparison, Decision
 from r3bench.testing import FakeDevice
 
 
@@ -41,6 +43,19 @@ def test_an_outcome_says_what_was_built_and_how_long_it_took(recorded: Capture) 
     assert [stage for stage, _ in found.stages] == ["frontend", "load", "verify", "time"]
 
 
+@pytest.mark.parametrize("name", ["lost once", "lost while timed"])
+def test_who_kills_a_worker_does_no_harm_to_the_candidate(recorded: Capture, name: str) -> None:
+    found = outcome(recorded, name)
+    assert (found.verdict.status, found.measurement is not None) == (Status.MATCH, True)
+    assert [stage for stage, _ in found.stages] == ["frontend", "load", "verify", "time"]
+    assert compared(recorded, name).decision is Decision.SAME
+
+
+def compared(recorded: Capture, name: str) -> Comparison:
+    with ReplayServer(lambda: FakeDevice(programs()), compiler=FakeCompiler()) as server:
+        return server.compare(recorded, 0, variant("add"), variant(name)).result(10)
+
+
 def test_only_verified(recorded: Capture) -> None:
     found = outcome(recorded, "add", timing="none")
     assert (found.verdict.status, found.measurement) == (Status.MATCH, None)
@@ -56,6 +71,7 @@ def test_only_verified(recorded: Capture) -> None:
         ("later wrong", Status.MISMATCH, "x[3]"),
         ("later crash", Status.FAULT, "crashed"),
         ("crash", Status.FAULT, "crashed"),
+        ("lost always", Status.FAULT, "its worker was killed by SIGKILL"),
         ("hang", Status.TIMEOUT, "did not end"),
         ("large", Status.LAUNCH_FAILED, "too much shared memory"),
         ("unknown", Status.LAUNCH_FAILED, "no program"),

@@ -29,7 +29,7 @@ from r3bench.devices.cpu.memory import CpuMemory
 from r3bench.devices.cpu.process import Worker, WorkerDied, ended_by
 from r3bench.devices.cpu.provided import IGNORED
 from r3bench.devices.cpu.wire import ORDERS, RUN, Op, Poison, Reply, Result
-from r3bench.errors import DeviceFault, LaunchError, ReplayTimeout
+from r3bench.errors import DeviceFault, LaunchError, ReplayTimeout, WorkerLost
 from r3bench.model import Binary, LaunchConfig, ReplayUnit, Target, Verdict, facts_of
 
 _SETUP_TIMEOUT_S = 30.0
@@ -234,6 +234,8 @@ class CpuDevice:
             raise ReplayTimeout(f"{symbol} did not end within {timeout_s:g} s and was killed") from None
         except WorkerDied as death:
             self._resources.worker = None
+            if death.from_outside:
+                raise WorkerLost(f"{symbol} did not end: its worker was {ended_by(death.exit_code)}") from None
             fault = self._resources.arena.fault()
             if kernel.checked and (violation := violations.found(page, fault[2])):
                 raise DeviceFault(violations.told(symbol, violation, memories)) from None
@@ -348,11 +350,11 @@ class CpuDevice:
             return worker.ask(bytes([op]) + message, timeout_s=_SETUP_TIMEOUT_S, fds=fds)
         except TimeoutError:
             self._resources.drop_worker()
-            raise DeviceFault(f"the CPU worker did not answer a request to {op.name.lower()}") from None
+            raise WorkerLost(f"the CPU worker did not answer a request to {op.name.lower()}") from None
         except WorkerDied as death:
             self._resources.worker = None
-            what = ended_by(death.exit_code)
-            raise DeviceFault(f"the CPU worker was {what} at a request to {op.name.lower()}") from None
+            what, error = ended_by(death.exit_code), WorkerLost if death.from_outside else DeviceFault
+            raise error(f"the CPU worker was {what} at a request to {op.name.lower()}") from None
 
     def _measure_round_trip(self) -> None:
         """Keep the shortest empty round trip; it also wakes the worker, so that the next request finds it running."""

@@ -29,6 +29,8 @@ class WorkerDied(Exception):
     def __init__(self, exit_code: int | None) -> None:
         super().__init__(exit_code)
         self.exit_code = exit_code
+        # Its seal lets a kernel end its process by other signals only.
+        self.from_outside = exit_code in (None, -signal.SIGKILL)
 
 
 class ForkServer:

@@ -15,7 +15,7 @@ from typing import Any
 from r3bench.devices.cuda import wire
 from r3bench.devices.cuda.outcome import failure
 from r3bench.devices.cuda.placement import Range
-from r3bench.errors import DeviceUnavailable
+from r3bench.errors import DeviceUnavailable, WorkerLost
 
 _START_TIMEOUT_S = 120.0
 _END_TIMEOUT_S = 60.0
@@ -26,7 +26,11 @@ OURS: set[int] = set()
 
 
 class WorkerDied(Exception):
-    """The worker ended before it answered; the text says how."""
+    """The worker ended before it answered; the text says how, ``from_outside`` whether it was killed."""
+
+    def __init__(self, how: str, *, from_outside: bool = False) -> None:
+        super().__init__(how)
+        self.from_outside = from_outside
 
 
 class Worker:
@@ -63,6 +67,8 @@ class Worker:
             hello = self._answer(_START_TIMEOUT_S)
         except (TimeoutError, WorkerDied) as error:
             self.close()
+            if isinstance(error, WorkerDied) and error.from_outside:
+                raise WorkerLost(f"the CUDA device's worker did not start: {error}") from None
             said = str(error) if isinstance(error, WorkerDied) else f"it said nothing for {_START_TIMEOUT_S:g} s"
             raise DeviceUnavailable(f"the CUDA device's worker did not start: {said}; see nvidia-smi.") from None
         if "error" in hello:
@@ -91,7 +97,7 @@ class Worker:
         except TimeoutError:
             raise
         except OSError:
-            raise WorkerDied(self._end()) from None
+            raise self._end() from None
         except BaseException:  # an interrupt: half a request may have been sent
             self.close()
             raise
@@ -104,13 +110,13 @@ class Worker:
         except TimeoutError:
             raise
         except (OSError, EOFError, ValueError):
-            raise WorkerDied(self._end()) from None
+            raise self._end() from None
         except BaseException:  # an interrupt: the answer would be taken for that of the next request
             self.close()
             raise
 
-    def _end(self) -> str:
-        """End it, if it has not ended; what it said last, or how it ended."""
+    def _end(self) -> WorkerDied:
+        """End it, if it has not ended, with what it said last, or how it ended."""
         try:
             status = self._process.wait(1.0)
         except subprocess.TimeoutExpired:
@@ -118,8 +124,9 @@ class Worker:
         said = os.pread(self._errors, 1 << 16, 0).decode("utf-8", "replace").strip().splitlines()
         self.close()
         if status < 0:
-            return f"it was killed by {signal.Signals(-status).name}"
-        return said[-1].strip() if said else f"it ended with exit code {status}"
+            how = f"it was killed by {signal.Signals(-status).name}"
+            return WorkerDied(how, from_outside=status == -signal.SIGKILL)
+        return WorkerDied(said[-1].strip() if said else f"it ended with exit code {status}")
 
     def close(self) -> None:
         """Kill it and wait until it is gone, and with it all that it had on the GPU; idempotent."""

@@ -16,7 +16,7 @@ from r3bench.devices.cuda.nvml import Nvml
 from r3bench.devices.cuda.outcome import failure
 from r3bench.devices.cuda.placement import Range, recorded_ranges
 from r3bench.devices.cuda.process import Worker, WorkerDied
-from r3bench.errors import DeviceFault, LaunchError
+from r3bench.errors import DeviceFault, LaunchError, WorkerLost
 from r3bench.model import Binary
 
 # For requests that run no kernel of a candidate; moving a gigabyte takes a second at most.
@@ -180,10 +180,11 @@ class Supply:
             self._drop_worker()
             if timeout_s is not None:
                 raise
-            raise DeviceFault(f"the CUDA worker did not answer while {what}") from None
+            raise WorkerLost(f"the CUDA worker did not answer while {what}") from None
         except WorkerDied as death:
             self._worker = None
-            raise DeviceFault(f"the CUDA worker was lost while at {what}: {death}") from None
+            error = WorkerLost if death.from_outside else DeviceFault
+            raise error(f"the CUDA worker was lost while at {what}: {death}") from None
         if "refused" in answer:
             raise LaunchError(f"{what} {answer['refused']}")
         if "error" in answer:
