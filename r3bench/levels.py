@@ -89,9 +89,14 @@ def _oracle(placement: Placement, compiler: Builder, timeout_s: float) -> Iterat
     oracle.timeout_s = min(timeout_s, max(_LEAST_S, _LONGER * (perf_counter() - begin)))
     material = replace(material, tolerances=_inexact(placement))
     for changed in perturb.inputs(material.capture.parameters, material.unit, material.before):
-        found = attempt(partial(oracle.epilogue, changed.unit, changed.before))
-        usable = found is not None and recorded is not None and not isinstance(found, Failure)
-        yield changed, _material(material, changed, found, recorded) if usable else None  # type: ignore[arg-type]
+        found = None
+        if recorded is not None and changed.name not in placement.refused:
+            after = attempt(partial(oracle.epilogue, changed.unit, changed.before))
+            usable = after is not None and not isinstance(after, Failure)
+            found = _material(material, changed, after, recorded) if usable else None  # type: ignore[arg-type]
+        if found is None:  # it may have cost the device its process: once is enough
+            placement.refused.add(changed.name)
+        yield changed, found
 
 
 @dataclass(slots=True)

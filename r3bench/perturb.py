@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,8 @@ _FLOATS = {"float16": "f2", "float32": "f4", "float64": "f8", "complex64": "f4",
 _SPREADS = (0.01, 0.3)
 # Its square does not fit 32 bits: arithmetic that overflows where the recorded kernel's does not shows.
 _LARGE = 65_537
-_MOST_SCALARS = 24
+# Each changed input is a unit of its own: of a large one there are fewer, so that all of them take so many bytes.
+_MOST_SCALARS, _LEAST_SCALARS, _BYTES = 24, 6, 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,9 @@ def inputs(
     shuffled = _shuffled(unit, before, np.random.default_rng(seed))
     if shuffled is not None:
         yield Input("integers in another order", unit, shuffled)
-    for _, (name, arguments) in zip(range(_MOST_SCALARS), _scalars(parameters, unit.arguments), strict=False):
+    nbytes = 1 + sum(data.nbytes for data in before.values())
+    most = min(_MOST_SCALARS, max(_LEAST_SCALARS, _BYTES // nbytes))
+    for name, arguments in islice(_scalars(parameters, unit.arguments), most):
         yield Input(name, replace(unit, arguments=arguments), before)
 
 

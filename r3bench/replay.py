@@ -144,18 +144,26 @@ class Placement:
     """One unit on one device: a ring of clones, and what a launch on one of them must leave behind.
 
     ``original`` is the build of the recorded kernel, by which the first verification measures what may differ; without
-    it, and where that kernel does not do here what was recorded, the tolerances of the types stand.
+    it, and where that kernel does not do here what was recorded, the tolerances of the types stand. ``remember`` gives
+    what it measured from an earlier placement of the unit, or measures it.
     """
 
-    def __init__(self, device: Device, material: Material, original: Future[Built] | None = None) -> None:
+    def __init__(
+        self,
+        device: Device,
+        material: Material,
+        original: Future[Built] | None = None,
+        remember: Callable[[Callable[[], Original]], Original] = lambda measure: measure(),
+    ) -> None:
         self.device = device
         self.material = material
         self.ring = Ring(device, material.unit, material.before, material.changed_bytes)
         self.classed = device.target.device == "cpu"  # where every unit is measured in one way
-        self._build = original
+        self._build, self._remember = original, remember
         self._kernel: Kernel | None = None
         self.original = Original(material.tolerances, (material.before, material.before))
         self._probes: list[Memory] = []
+        self.refused: set[str] = set()  # changed inputs that the recorded kernel does not take
 
     @property
     def nbytes(self) -> int:
@@ -219,10 +227,16 @@ class Placement:
     def _observe(self, kernel: Kernel, timeout_s: float) -> None:
         """Measure the recorded kernel, and make the memories on which it passed its own verification."""
         held = self.material
-        found = observe(self.device, kernel, held.unit, held.before, held.expected, held.tolerances, timeout_s)
-        if found is not None:
-            self._probes = [self.device.allocate(held.unit, before) for before in found.probes]
-            self.original, self._kernel = found, kernel
+
+        def measure() -> Original:
+            found = observe(self.device, kernel, held.unit, held.before, held.expected, held.tolerances, timeout_s)
+            if found is None:
+                raise LaunchError("the recorded kernel does not leave behind here what was recorded")
+            return found
+
+        found = self._remember(measure)
+        self._probes = [self.device.allocate(held.unit, before) for before in found.probes]
+        self.original, self._kernel = found, kernel
 
 
 def refuse_hidden_state(built: Built, unit: ReplayUnit) -> None:

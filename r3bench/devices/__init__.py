@@ -49,6 +49,8 @@ class Device(Protocol):
     """In which orders it can run the threads of a block; ``forward`` first. A missing barrier may hide in one."""
     cache_bytes: int
     """How much of what is written its caches may hold back from memory."""
+    room_bytes: int
+    """How many bytes of units may stay on it between requests."""
 
     def allocate(self, unit: ReplayUnit, before: Mapping[str, Bytes]) -> Memory:
         """Place a unit: ``before`` holds the bytes of every allocation and global by name. Restored already."""

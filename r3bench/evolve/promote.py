@@ -11,7 +11,7 @@ from r3bench.evolve.evaluate import Evaluator
 from r3bench.evolve.neighbours import changed_kernels
 from r3bench.evolve.sources import RECORDED, Source
 from r3bench.ledger import Arm, Promotion
-from r3bench.model import Capture, Configuration, Level, Status, Variant, Verdict
+from r3bench.model import Capture, Configuration, Level, ReplayUnit, Status, Variant, Verdict
 from r3bench.stats import Comparison, Decision
 from r3bench.syntax import plain_name
 
@@ -264,11 +264,14 @@ def _sanitized(court: Court, variant: Variant, rule: str, checked: Checked) -> C
 def _verified(court: Court, variant: Variant, rule: str, levels: Iterable[Level]) -> Checked:
     """Verify a variant at some levels, up to the first at which it fails."""
     evaluator, units = court.evaluator, court.held_out + 1
+    smallest = min(range(units), key=lambda index: _size(evaluator.capture.units[index]))
     passed: list[Verdict] = []
     matched = 0
     for level in levels:
-        # The launch of the search is verified by every contest, and changed inputs are made from it.
-        indices = {Level.SEEN: (), Level.HELD_OUT: range(1, units), Level.PERTURBED: (0,)}.get(level, range(units))
+        # The launch of the search is verified by every contest; changed inputs are made of the smallest launch.
+        indices = {Level.SEEN: (), Level.HELD_OUT: range(1, units), Level.PERTURBED: (smallest,)}.get(
+            level, range(units)
+        )
         pending = [evaluator.verify(variant, rule, level, unit=index) for index in indices]
         outcomes = [evaluator.result(p) for p in pending]
         failed = [o for o in outcomes if o.verdict.status is not Status.MATCH]
@@ -279,6 +282,10 @@ def _verified(court: Court, variant: Variant, rule: str, levels: Iterable[Level]
             return Checked(matched, court.held_out, (*passed, failed[0].verdict), reason=reason)
         passed += [_of_units(level, [o.verdict for o in outcomes])] if outcomes else []
     return Checked(matched, court.held_out, tuple(passed))
+
+
+def _size(unit: ReplayUnit) -> int:
+    return sum(held.nbytes for held in unit.allocations)
 
 
 def _of_units(level: Level, verdicts: Sequence[Verdict]) -> Verdict:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from itertools import count
 from math import inf
 from pathlib import Path
@@ -29,9 +30,10 @@ from r3bench.devices import Device, open_device
 from r3bench.levels import examine
 from r3bench.measure import Terms
 from r3bench.model import Capture, Level, Outcome, Target, Variant, content_id
+from r3bench.original import Original
 from r3bench.replay import Builder, Material, Placement, build, compete, control, evaluate, profile, read_material
 from r3bench.server.requests import Timing
-from r3bench.server.resident import Resident, timing_lock
+from r3bench.server.resident import Resident, host_room, timing_lock
 from r3bench.stats import Budget, Comparison, claims, confirmed
 from r3bench.toolchain import Built, Compiler
 from r3bench.windows import procedure_for
@@ -50,7 +52,8 @@ class ReplayServer:
 
     ``device`` is a name for :func:`r3bench.devices.open_device` or a function that opens a device; it is opened when
     it is first needed. ``timeout_s`` bounds each launch, ``resident_bytes`` the memory of captures kept here and,
-    separately, on the device. ``cache`` is the folder in which builds are kept between runs.
+    separately, on the device (default: an eighth of this machine's, and the device's own room). ``cache`` is the folder
+    in which builds are kept between runs.
 
     A future raises CaptureError or DeviceUnavailable where those stop the request; a candidate's failure is a value.
     """
@@ -63,13 +66,14 @@ class ReplayServer:
         cache: Path | None = None,
         *,
         compiler: Builder | None = None,
-        resident_bytes: int = 1 << 31,
+        resident_bytes: int | None = None,
     ) -> None:
         self._open: Callable[[], Device] = (lambda: open_device(device)) if isinstance(device, str) else device
         self._compiler = compiler or Compiler(workers=compile_workers, cache=cache)
         self._timeout_s = timeout_s
-        self._materials: Resident[Material] = Resident(resident_bytes)
-        self._placements: Resident[Placement] = Resident(resident_bytes, drop=lambda placement: placement.release())
+        self._resident_bytes = resident_bytes
+        self._materials: Resident[Material] = Resident(resident_bytes or host_room())
+        self._observed: Resident[Original] = Resident(resident_bytes or host_room())
         self._devices: list[Device] = []
         self._prepare_stage = ThreadPoolExecutor(1, thread_name_prefix="r3bench-prepare")
         self._device_stage = ThreadPoolExecutor(1, thread_name_prefix="r3bench-device")
@@ -341,15 +345,25 @@ class ReplayServer:
     def _placed(self, material: Material, original: Future[Built]) -> Iterator[Placement]:
         """The unit on the device; what it grew by is made up for by giving back others."""
         key = key_of(material.capture, material.unit.index)
-        yield self._placements.get(key, lambda: Placement(self.device, material, original))
+        yield self._placements.get(key, lambda: self._place(self.device, material, original))
         self._placements.trim()
+
+    @cached_property
+    def _placements(self) -> Resident[Placement]:
+        """Used by the device stage alone."""
+        return Resident(self._resident_bytes or self.device.room_bytes, drop=lambda placement: placement.release())
+
+    def _place(self, device: Device, material: Material, original: Future[Built]) -> Placement:
+        """A placement that measures the recorded kernel only where none before it did."""
+        key = key_of(material.capture, material.unit.index)
+        return Placement(device, material, original, lambda measure: self._observed.get(key, measure))
 
     @contextmanager
     def _fresh(self, material: Material, original: Future[Built]) -> Iterator[Placement]:
         """The same unit on another instance of the device: new processes, new memory."""
         device = self._open_device()
         try:
-            yield Placement(device, material, original)
+            yield self._place(device, material, original)
         finally:
             device.close()
             with self._guard:

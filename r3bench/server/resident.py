@@ -47,6 +47,11 @@ class Resident(Generic[S]):
             self._drop(self._items.popitem()[1])
 
 
+def host_room() -> int:
+    """How many bytes of captures stay in this machine's memory: an eighth of it."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8
+
+
 def timing_lock(device: str) -> FileLock:
     """One lock per user and device of this machine: two processes never time on one device at once."""
     name = hashlib.sha256(device.encode()).hexdigest()[:16]

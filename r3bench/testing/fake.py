@@ -105,6 +105,7 @@ class FakeDevice:
         self.sanitizers: tuple[str, ...] = ()
         self.counters: Mapping[str, str] = {}
         self.cache_bytes = 0
+        self.room_bytes = 1 << 31
         self.launches = 0
         self.closed = False
         self._programs = programs

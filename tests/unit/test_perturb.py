@@ -7,6 +7,7 @@ import struct
 import numpy as np
 import pytest
 
+from r3bench import perturb
 from r3bench.model import Allocation, LaunchConfig, Parameter, Pointer, ReplayUnit
 from r3bench.perturb import Input, inputs
 
@@ -85,6 +86,12 @@ def test_every_scalar_takes_other_values_that_fit_its_type() -> None:
     assert not any(name.startswith("small = 3") for name in names)  # 3 * 127 + 1 is no int8
     block = changed()["n = 65537"].unit.arguments
     assert struct.unpack("<ib3xd", block[8:]) == (65537, 127, 0.25)
+
+
+def test_of_large_memory_there_are_fewer_changed_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = [name for name in changed() if "=" in name]
+    monkeypatch.setattr(perturb, "_BYTES", 1)
+    assert [name for name in changed() if "=" in name] == every[:6]
 
 
 def test_what_would_change_nothing_is_left_out() -> None:

@@ -201,6 +201,20 @@ def test_beyond_the_limit_the_oldest_is_given_back(recorded: Capture) -> None:
             assert device.held == 3  # one copy to time on, two to verify on
 
 
+def test_a_unit_placed_again_is_not_measured_again(recorded: Capture) -> None:
+    device, launches = FakeDevice(programs(), name="measured"), []
+    device.room_bytes = 1
+    with ReplayServer(lambda: device, compiler=FakeCompiler()) as opened:
+        for unit in (0, 1, 0, 1):
+            before = device.launches
+            assert (
+                opened.submit(recorded, Variant(), unit=unit, timing="none").result(10).verdict.status is Status.MATCH
+            )
+            launches.append(device.launches - before)
+    assert launches[2:] == [2, 2]
+    assert min(launches[:2]) > 2
+
+
 class Item:
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes

@@ -91,6 +91,7 @@ class CpuDevice:
         self.threads = threads or len(os.sched_getaffinity(0))
         self.reverse = reverse
         self.cache_bytes = evict_bytes() // 2
+        self.room_bytes = 1 << 31
         self._kernel_ids, self._memory_ids = count(), count()
         self._memories: dict[Memory, int] = {}
         self._unused_kernels: deque[int] = deque()

@@ -51,6 +51,7 @@ class CudaDevice:
         self._write_speed: float | None = None
         self.hello = self._supply.worker().hello
         self.cache_bytes = int(self.hello["cache_bytes"])
+        self.room_bytes = int(self.hello["memory_bytes"]) // 4
         self.target = Target(device="cuda", arch=str(self.hello["arch"]))
         self.name = f"{self.hello['name']} {self.hello['uuid']}"
 
