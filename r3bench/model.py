@@ -178,6 +178,7 @@ class ReplayUnit:
 class Source:
     """Where the kernel's text is. ``main`` and ``files`` are paths relative to the application's root.
 
+    ``linked`` names further translation units, each with its flags, that define what ``main`` only declares.
     ``language`` is ``llvm`` or ``ptx`` where only what a compiler made of the source is known: LLVM IR, or PTX text.
 
     ``span`` holds the first and last line (from 1) of the kernel's definition in ``main``; ``files`` maps each
@@ -189,6 +190,7 @@ class Source:
     span: tuple[int, int]
     files: tuple[tuple[str, str], ...]
     flags: tuple[str, ...] = ()
+    linked: tuple[tuple[str, tuple[str, ...]], ...] = ()
     language: Literal["cuda", "hip", "llvm", "ptx"] = "cuda"
 
 

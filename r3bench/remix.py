@@ -22,6 +22,8 @@ from r3bench.space import UnitFacts, unit_facts
 class BuildRequest:
     """Everything that decides a binary: source texts by path, flags, kernel, target, configuration and facts.
 
+    ``linked`` names further translation units, each with its flags, that define what ``main`` only declares.
+
     ``checked`` asks for code that checks every access to memory and says where in the source it was; for a CPU only.
     ``padded`` asks for another binary of equal work, to time against the one without.
     """
@@ -33,6 +35,7 @@ class BuildRequest:
     target: Target
     configuration: Configuration
     facts: UnitFacts
+    linked: tuple[tuple[str, tuple[str, ...]], ...] = ()
     checked: bool = False
     padded: bool = False
 
@@ -58,10 +61,12 @@ def build_request(
     if source.main not in files:
         raise CaptureError(f"{capture.path} names {source.main} as the source of {capture.symbol}, which is missing")
     configuration = variant.configuration or Configuration()
+    added = ("-use_fast_math",) if configuration.fast_math else ()
     return BuildRequest(
         files=tuple(sorted(files.items())),
         main=source.main,
-        flags=(*source.flags, *(("-use_fast_math",) if configuration.fast_math else ())),
+        flags=(*source.flags, *added),
+        linked=tuple((main, (*flags, *added)) for main, flags in source.linked),
         symbol=capture.symbol,
         target=target,
         configuration=configuration,

@@ -133,11 +133,9 @@ def _named_source(arguments: argparse.Namespace, launched: Launched) -> tuple[Fo
     candidates = sources.named(arguments.source, arguments.flags)
     if arguments.compile_commands:
         candidates += sources.listed(arguments.compile_commands)
-    if arguments.tree:
-        candidates += sources.in_tree(arguments.tree, launched.kernel)
-    if not candidates:
+    if not candidates and not arguments.tree:
         return None, "none was named by --source, --compile-commands or --tree"
-    found, why = sources.find(launched.kernel, candidates, Path.cwd())
+    found, why = sources.find(launched.kernel, candidates, Path.cwd(), arguments.tree)
     if found and [(p.offset, p.size) for p in found.parameters] != conversion.places(launched):
         return None, f"{found.source.main} defines it with other parameters than the application's"
     return found, why

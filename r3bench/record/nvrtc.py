@@ -31,7 +31,7 @@ def find(launched: Launched) -> tuple[Found | None, str]:
             try:
                 unit = Unit(Path(), f"{name}.nvrtc.cu", way, texts, _ir(texts, f"{name}.nvrtc.cu", way))
                 if launched.kernel in frontend.kernels(unit.typed_ir):
-                    return found_in(unit, launched.kernel, Path()), ""
+                    return found_in(unit, symbol=launched.kernel, top=Path()), ""
             except (BuildError, RecordError) as failure:
                 reasons.append(str(failure))
     return None, "; ".join(dict.fromkeys(reasons))

@@ -16,6 +16,7 @@ from r3bench import frontend, store, syntax, toolkit
 from r3bench.errors import BuildError, RecordError
 from r3bench.model import Parameter, Source
 from r3bench.record.names import demangled
+from r3bench.toolchain import codegen, irtext
 
 SUFFIXES = (".cu", ".cuh", ".cpp", ".cc", ".cxx")
 _SYSTEM = ("/usr/", "/opt/", "/lib")
@@ -68,10 +69,10 @@ def _entry(entry: dict[str, Any]) -> Translation:
     return Translation((folder / entry["file"]).resolve(), tuple(meant(words[1:], folder)))
 
 
-def in_tree(tree: Path, kernel: str) -> list[Translation]:
-    """Source files below a folder that define a kernel of this plain name."""
-    name = syntax.plain_name(demangled(kernel))
-    head = re.compile(rf"__global__[^;{{}}]*?\b{re.escape(name)}\s*\(", re.DOTALL)
+def in_tree(tree: Path, symbol: str) -> list[Translation]:
+    """Source files below a folder that define a kernel, or another part of device code, of this plain name."""
+    name = re.escape(syntax.plain_name(demangled(symbol)))
+    head = re.compile(rf"__(?:global|device|constant)__[^;{{}}]*?\b{name}\s*[(=;\[]", re.DOTALL)
     files = sorted(path for path in tree.rglob("*") if path.suffix in SUFFIXES and path.is_file())
     return [Translation(path.resolve()) for path in files if head.search(path.read_text("utf-8", "replace"))]
 
@@ -93,20 +94,40 @@ def meant(words: Sequence[str], folder: Path) -> Iterator[str]:
 # -- one kernel -------------------------------------------------------------------------------------------------------
 
 
-def find(symbol: str, candidates: Sequence[Translation], top: Path) -> tuple[Found | None, str]:
+def find(
+    symbol: str, candidates: Sequence[Translation], top: Path, tree: Path | None = None
+) -> tuple[Found | None, str]:
     """The kernel's source from the first translation unit that defines it, and why none does where none does.
 
-    ``top`` is the repository: sources below it are named relative to it.
+    After the candidates the sources of a ``tree`` are looked at. ``top`` is the repository: sources below it are named
+    relative to it.
     """
     reasons = []
-    for translation in candidates:
+    for translation in _defining(symbol, candidates, tree):
         try:
-            unit = _compiled(translation)
-            if symbol in frontend.kernels(unit.typed_ir):
-                return found_in(unit, symbol, top), ""
+            if symbol in frontend.kernels(_compiled(translation).typed_ir):
+                return found_in(*_whole(symbol, translation, candidates, tree), symbol=symbol, top=top), ""
         except (BuildError, RecordError) as failure:
             reasons.append(f"{translation.main.name}: {failure}")
     return None, "; ".join(reasons) or "no source that was given defines it"
+
+
+def _defining(symbol: str, candidates: Sequence[Translation], tree: Path | None) -> Iterator[Translation]:
+    yield from candidates
+    yield from in_tree(tree, symbol) if tree is not None else ()
+
+
+def _whole(symbol: str, first: Translation, candidates: Sequence[Translation], tree: Path | None) -> list[Unit]:
+    """A kernel's translation unit with those that define what it only declares (nvcc -rdc=true), below one root."""
+    chosen = [first]
+    while missing := irtext.undefined([_compiled(each).typed_ir for each in chosen], symbol):
+        others = (each for each in _defining(missing[0], candidates, tree) if each not in chosen)
+        more = next((each for each in others if irtext.defines(_compiled(each).typed_ir, missing[0])), None)
+        if more is None:
+            raise RecordError(f"it needs {missing[0]}, which no source that was given defines")
+        chosen.append(more)
+    root = Path(os.path.commonpath([_root(each) for each in chosen]))
+    return [_compiled(each, root) for each in chosen]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +142,8 @@ class Unit:
 
 
 @lru_cache(maxsize=64)
-def _compiled(translation: Translation) -> Unit:
-    root = _root(translation)
+def _compiled(translation: Translation, root: Path | None = None) -> Unit:
+    root = root or _root(translation)
     main = translation.main.relative_to(root).as_posix()
     flags = (*_relative(translation.flags, root), toolkit.FLAG)
     texts = _texts(root, frontend.included(root, main, flags))
@@ -130,18 +151,23 @@ def _compiled(translation: Translation) -> Unit:
     return Unit(root, main, flags, texts, ir)
 
 
-def found_in(unit: Unit, symbol: str, top: Path) -> Found:
-    """What a capture holds of a kernel that a unit defines."""
+def found_in(unit: Unit, *others: Unit, symbol: str, top: Path) -> Found:
+    """What a capture holds of a kernel that a unit defines, with others that are linked to it."""
+    texts = {path: text for each in (*others, unit) for path, text in each.texts.items()}
     name = frontend.readable_name(unit.typed_ir, symbol)
     source = Source(
         root=_below(unit.root, top),
         main=unit.main,
         span=_span(unit, syntax.plain_name(name)),
-        files=tuple((path, store.text_sha256(text)) for path, text in unit.texts.items()),
+        files=tuple((path, store.text_sha256(text)) for path, text in texts.items()),
         flags=unit.flags,
+        linked=tuple((each.main, each.flags) for each in others),
     )
-    ir = frontend.compile_ir(unit.texts, unit.main, flags=unit.flags, timeout_s=_TIMEOUT_S)
-    return Found(name, frontend.parameters(unit.typed_ir, symbol), source, unit.texts, ir)
+    irs = [
+        frontend.compile_ir(each.texts, each.main, flags=each.flags, timeout_s=_TIMEOUT_S) for each in (unit, *others)
+    ]
+    ir = codegen.linked(irs[0], irs[1:]) if others else irs[0]
+    return Found(name, frontend.parameters(unit.typed_ir, symbol), source, texts, ir)
 
 
 def _span(unit: Unit, kernel: str) -> tuple[int, int]:

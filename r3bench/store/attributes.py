@@ -176,8 +176,9 @@ def check_source(source: Source, where: str) -> None:
     """CaptureError unless all paths stay below the application's root and the kernel's span is one."""
     for path in (source.root, source.main, *(path for path, _ in source.files)):
         check_relative(path, f"{where}, source")
-    if source.main not in dict(source.files):
-        raise damaged(where, f"main file '{source.main}' is not among the source's files")
+    for main in (source.main, *dict(source.linked)):
+        if main not in dict(source.files):
+            raise damaged(where, f"main file '{main}' is not among the source's files")
     if not 1 <= source.span[0] <= source.span[1]:
         raise damaged(where, f"the kernel's span {source.span} is no range of lines")
 

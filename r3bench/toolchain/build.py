@@ -21,7 +21,6 @@ from r3bench.toolchain.job import Job
 from r3bench.toolchain.specialize import bound, specialize
 
 _FORMATS = {"cpu": "object", "cuda": "ptx", "hip": "amdgcn"}
-_LINKED_BY_THE_DRIVER = {"vprintf", "__assertfail", "malloc", "free"}
 # Registers by which a kernel could tell one launch from another.
 _OUTSIDE = re.compile(
     r"(?:nvvm\.read\.ptx\.sreg\.|asm [^\n]*%)"
@@ -65,7 +64,8 @@ def build(job: Job, known: Callable[[str], bool]) -> Product:
         return product
     made = _machine(job.target, job.ptx_version)
     with product.stage("specialize"):
-        whole = checked.instrument(job.ir) if job.checked else job.ir
+        ir = codegen.linked(job.ir, job.linked) if job.linked else job.ir
+        whole = checked.instrument(ir) if job.checked else ir
         ir = specialize(_isolated(whole, job.symbol), job.symbol, job.configuration, job.facts)
         product.facts = tuple((f"reads_{name}", 1) for name in sorted(set(_OUTSIDE.findall(ir))))
     if job.target.device == "cuda":
@@ -139,8 +139,7 @@ def optimize_lightly(ir: str) -> str:
 
 
 def _for_cuda(ir: str, job: Job) -> str:
-    undefined = [name for name in _DECLARED.findall(ir) if not name.startswith(("llvm.", "__nv_"))]
-    refused = sorted(set(undefined) - _LINKED_BY_THE_DRIVER - {"__nvvm_reflect"})
+    refused = sorted(name for name in _DECLARED.findall(ir) if not irtext.SUPPLIED.match(name))
     if refused:
         raise Unsupported(f"kernel {job.symbol} calls {refused[0]}, which the source does not define")
     ir = bound(ir, job.symbol, job.configuration, job.facts)

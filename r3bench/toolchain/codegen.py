@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import llvmlite.binding as llvm
 
@@ -61,6 +61,17 @@ def parsed(ir: str) -> tuple[llvm.ModuleRef, llvm.ContextRef]:
     except RuntimeError as error:
         raise BuildError(f"LLVM refused the kernel's IR: {_first_line(str(error))}") from error
     return module, context
+
+
+def linked(ir: str, others: Sequence[str]) -> str:
+    """One module of several translation units; BuildError where they do not go together."""
+    module, context = parsed(ir)
+    for other in others:
+        try:
+            module.link_in(llvm.parse_assembly(other, context))
+        except RuntimeError as error:
+            raise BuildError(f"the translation units do not link: {_first_line(str(error))}") from error
+    return str(module)
 
 
 def _first_line(text: str) -> str:

@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -107,35 +107,40 @@ class Compiler:
     def _build(self, request: BuildRequest) -> Built:
         start = time.perf_counter()
         _check_options(request.configuration.options)
-        source = request.files, request.main, request.flags, _frontend_arch(request.target)
-        ir_key = self._key("ir", *source, *_if_checked(request))
+        units = [replace(request, main=main, flags=flags) for main, flags in request.linked]
+        ir_keys = [self._ir_key(unit) for unit in (request, *units)]
         used = request.facts.used_by(request.configuration)
         how = self._how(request.target), request.padded
-        key = self._key("built", ir_key, request.symbol, request.target, request.configuration, used, how)
+        key = self._key("built", *ir_keys, request.symbol, request.target, request.configuration, used, how)
         with self._building[key]:
             entry = self._cache.get(key)
             if entry is not None:
                 return _built(request, entry, (("cache", time.perf_counter() - start),))
-            if ir_key in self._too_long:
-                raise self._too_long[ir_key]
+            if ir_keys[0] in self._too_long:
+                raise self._too_long[ir_keys[0]]
+            begin = time.perf_counter()
             try:
-                ir, seconds = self._ir(ir_key, request)
-                entry = self._compiled(request, ir)
+                irs = [self._ir(ir_key, unit) for ir_key, unit in zip(ir_keys, (request, *units), strict=True)]
+                seconds = time.perf_counter() - begin
+                entry = self._compiled(request, *irs)
             except BuildTimeout as error:
-                self._too_long[ir_key] = error
+                self._too_long[ir_keys[0]] = error
                 raise
             self._cache.put(key, entry)
         stages = (("frontend", seconds), *((str(name), float(s)) for name, s in entry[0]["stages"]))
         return _built(request, entry, stages)
 
+    def _ir_key(self, request: BuildRequest) -> str:
+        source = request.files, request.main, request.flags, _frontend_arch(request.target)
+        return self._key("ir", *source, *_if_checked(request))
+
     def _key(self, *parts: Any) -> str:
         return content_id(self._server.hello()["fingerprint"], *parts)
 
-    def _ir(self, key: str, request: BuildRequest) -> tuple[str, float]:
-        """The source's IR and the seconds it took: one front end call serves every configuration of a source."""
-        start = time.perf_counter()
+    def _ir(self, key: str, request: BuildRequest) -> str:
+        """The source's IR: one front end call serves every configuration of a source."""
         if request.main.endswith((".ll", ".ptx")):  # what a compiler made of a source that is not known
-            return dict(request.files)[request.main], 0.0
+            return dict(request.files)[request.main]
         with self._building[key]:
             entry = self._cache.get(key)
             if entry is None:
@@ -149,11 +154,12 @@ class Compiler:
                 )
                 entry = self._ask(job, ())
                 self._cache.put(key, entry)
-        return entry[1].decode(), time.perf_counter() - start
+        return entry[1].decode()
 
-    def _compiled(self, request: BuildRequest, ir: str) -> Entry:
+    def _compiled(self, request: BuildRequest, ir: str, *linked: str) -> Entry:
         job = Job(
             ir=ir,
+            linked=linked,
             symbol=request.symbol,
             target=request.target,
             configuration=request.configuration,

@@ -77,6 +77,25 @@ def reachable(parts: Iterable[Item], roots: Iterable[str]) -> list[Item]:
     return [part for part in kept if not part.name or part.name in seen]
 
 
+_UNDEFINED = re.compile(r"declare\b|@[^=]+= (?:dso_local |hidden )*external \S*\s*addrspace\([14]\)")
+SUPPLIED = re.compile(r"llvm\.|__nv_|__nvvm_reflect$|(?:vprintf|__assertfail|malloc|free)$")
+
+
+def undefined(modules: Iterable[str], symbol: str) -> list[str]:
+    """What ``symbol`` leads to and none of these modules defines: functions and variables, in order.
+
+    What LLVM, libdevice or the driver supplies is left out.
+    """
+    parts = [part for ir in modules for part in items(ir)]
+    declared_first = sorted(parts, key=lambda part: not _UNDEFINED.match(part.text))
+    kept = {part.name: part for part in reachable(declared_first, (symbol,)) if part.name}
+    return [name for name, part in kept.items() if _UNDEFINED.match(part.text) and not SUPPLIED.match(name)]
+
+
+def defines(ir: str, symbol: str) -> bool:
+    return any(part.name == symbol and not _UNDEFINED.match(part.text) for part in items(ir))
+
+
 def internal(function: Item) -> Item:
     """The same function, visible in its module only."""
     head, rest = function.text.split("@", 1)

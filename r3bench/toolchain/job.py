@@ -31,9 +31,13 @@ class FrontendJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """IR to code. For CUDA only: ``ptx_version`` (83 for PTX 8.3), and whether machine code is to be made of it."""
+    """IR to code, with the IR of further translation units that is linked to it.
+
+    For CUDA only: ``ptx_version`` (83 for PTX 8.3), and whether machine code is to be made of it.
+    """
 
     ir: str
+    linked: tuple[str, ...] = ()
     symbol: str
     target: Target
     configuration: Configuration

@@ -10,6 +10,7 @@ import pytest
 from r3bench import frontend, toolkit
 from r3bench.errors import RecordError
 from r3bench.record import sources
+from r3bench.toolchain import irtext
 
 PROGRAMS = Path(__file__).parent / "programs"
 TENDENCY = "_Z8tendencyIdLi1EEvPKT_PS0_iiS0_"
@@ -73,6 +74,25 @@ def test_headers_of_the_application_come_along(tmp_path: Path) -> None:
     assert frontend.kernels(frontend.compile_ir(found.texts, found.source.main, flags=found.source.flags)) == (
         "_Z1kPi",
     )
+
+
+@needs_headers
+@pytest.mark.parametrize("in_tree", [False, True])
+def test_units_that_define_what_is_missing_are_linked(in_tree: bool) -> None:
+    parts = PROGRAMS / "parts"
+    given = [] if in_tree else sources.named([parts / "main.cu", parts / "bent.cu"], [])
+    found, why = sources.find("_Z4bendPfi", given, PROGRAMS, parts if in_tree else None)
+    assert found is not None, why
+    assert (found.source.main, found.source.linked) == ("main.cu", (("bent.cu", found.source.flags),))
+    assert set(found.texts) == {"main.cu", "bent.cu", "parts.h"}
+    assert irtext.undefined([found.ir or ""], "_Z4bendPfi") == []
+    assert "@offset = " in (found.ir or "")
+
+
+@needs_headers
+def test_a_kernel_whose_functions_nobody_defines() -> None:
+    found, why = sources.find("_Z4bendPfi", sources.named([PROGRAMS / "parts/main.cu"], []), PROGRAMS)
+    assert (found, why) == (None, "main.cu: it needs _Z4bentf, which no source that was given defines")
 
 
 @needs_headers

@@ -517,3 +517,35 @@ def test_llvm_ir_is_built_as_if_a_source_had_been_compiled(tmp_path: Path) -> No
         assert ".entry k(" in built.binary.image.decode()
         with pytest.raises(BuildError, match="LLVM refused"):
             compiler.submit(as_given(LLVM.replace("float 1.0", "float nothing"), "k.ll")).result()
+
+
+# -- several translation units ---------------------------------------------------------------------------------------
+
+PARTS = {
+    "main.cu": "__device__ float bent(float);\nextern __device__ float offset;\n"
+    'extern "C" __global__ void k(float* at) { at[threadIdx.x] = bent(at[threadIdx.x]) + offset; }\n',
+    "bent.cu": "__device__ float offset = 0.25f;\n__device__ float bent(float x) { return x * FACTOR; }\n",
+}
+
+
+def of_parts(*linked: tuple[str, tuple[str, ...]], **changed: Any) -> BuildRequest:
+    return replace(request("", "k"), files=tuple(sorted(PARTS.items())), main="main.cu", linked=linked, **changed)
+
+
+def test_units_are_compiled_by_their_own_flags_and_linked(tmp_path: Path) -> None:
+    with Compiler(cache=tmp_path, assemble=False) as compiler:
+        built = compiler.submit(of_parts(("bent.cu", ("-DFACTOR=3.0f",)))).result()
+        text = built.binary.image.decode()
+        assert "0f40400000" in text  # 3.0f: the function was inlined
+        assert "call" not in text
+        assert [variable.symbol for variable in built.globals] == ["offset"]
+        host = compiler.submit(of_parts(("bent.cu", ("-DFACTOR=3.0f",)), target=compiler.host)).result()
+        assert host.binary.format == "object"
+
+
+def test_units_that_do_not_go_together(tmp_path: Path) -> None:
+    with Compiler(cache=tmp_path, assemble=False) as compiler:
+        with pytest.raises(Unsupported, match="kernel k calls _Z4bentf, which the source does not define"):
+            compiler.submit(of_parts()).result()
+        with pytest.raises(BuildError, match="do not link"):
+            compiler.submit(of_parts(("main.cu", ()))).result()
