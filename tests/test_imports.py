@@ -29,6 +29,7 @@ LAYERS = (
     ("replay",),
     ("levels",),
     ("server",),
+    ("cluster",),
     ("record", "ledger"),
     ("evolve", "report", "guard", "export"),
     ("history",),
@@ -55,6 +56,8 @@ HOMES = {
     "tabulate": {"report", "cli"},
     "matplotlib": {"report.plots"},
     "filelock": {"server"},
+    "distributed": {"cluster", "cli.worker"},
+    "dask": {"cluster"},
     "msgpack": {"server.frames"},
     "numpy": {
         "store", "compare", "overrides", "stats", "measure", "perturb", "original", "replay", "levels", "server",

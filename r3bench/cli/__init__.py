@@ -7,10 +7,24 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from r3bench.cli import annotate, apply, calibrate, capture, doctor, export, guard, history, record, report, run, serve
+from r3bench.cli import (
+    annotate,
+    apply,
+    calibrate,
+    capture,
+    doctor,
+    export,
+    guard,
+    history,
+    record,
+    report,
+    run,
+    serve,
+    worker,
+)
 from r3bench.errors import R3Error
 
-COMMANDS = (annotate, apply, calibrate, capture, doctor, export, guard, history, record, report, run, serve)
+COMMANDS = (annotate, apply, calibrate, capture, doctor, export, guard, history, record, report, run, serve, worker)
 
 # Exit statuses: 0 done, 1 the answer is no (a command's help says which), 2 usage, 3 r3bench itself could not do it.
 TROUBLE = 3

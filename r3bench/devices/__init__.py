@@ -165,6 +165,13 @@ def _survey_cpu() -> DeviceStatus:
     return DeviceStatus("cpu", True, "runs kernels on this machine's cores; times are CPU times")
 
 
+def visible_gpus() -> list[str]:
+    """The GPUs to use here, each as ``CUDA_VISIBLE_DEVICES`` would name it alone; empty where none can be used."""
+    from r3bench.devices.cuda import survey as cuda
+
+    return cuda.visible()
+
+
 def open_device(name: str, **options: Any) -> Device:
     """Open ``cuda``, ``cpu``, or ``auto`` (the best usable here). DeviceUnavailable says why another cannot be used.
 

@@ -29,7 +29,7 @@ class Finding(Exception):
 
 
 def server_of(config: pytest.Config) -> Server:
-    """The one server that this process uses, opened on first use: one of its own, or the one at --r3-server."""
+    """The one server that this process uses, opened on first use: its own, or that of --r3-server or --r3-cluster."""
     if SERVER not in config.stash:
         config.stash[SERVER] = _open_server(config)
     return config.stash[SERVER]
@@ -42,6 +42,10 @@ def _open_server(config: pytest.Config) -> Server:
         from r3bench.server.remote import RemoteServer
 
         return RemoteServer(str(option(config, "server")))
+    if option(config, "cluster"):
+        from r3bench.cluster import open_cluster
+
+        return open_cluster(str(option(config, "cluster")), str(option(config, "device")), number(config, "timeout"))
     return ReplayServer(str(option(config, "device")), timeout_s=number(config, "timeout"))
 
 

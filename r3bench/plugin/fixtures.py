@@ -45,12 +45,12 @@ def replay_unit(request: pytest.FixtureRequest) -> RecordedUnit:
 
 @pytest.fixture
 def r3_device(request: pytest.FixtureRequest) -> Device:
-    """The device that --r3-device names. UsageError with --r3-server, whose device is another process's."""
+    """The device that --r3-device names. UsageError with --r3-server or --r3-cluster, whose devices are others'."""
     from r3bench.server import ReplayServer
 
     server = server_of(request.config)
     if not isinstance(server, ReplayServer):
-        raise pytest.UsageError("r3_device is a device of this process: leave out --r3-server")
+        raise pytest.UsageError("r3_device is a device of this process: leave out --r3-server and --r3-cluster")
     return server.device
 
 

@@ -16,6 +16,12 @@ OPTIONS = (
         "replay on the server of r3bench serve at unix:/path, tcp://127.0.0.1:PORT or tls://HOST:PORT",
     ),
     (
+        "cluster",
+        "",
+        "URL",
+        "replay on many devices: local:N, slurm:N, pbs:N, lsf:N, or a Dask scheduler at tls://HOST:PORT",
+    ),
+    (
         "gate",
         "",
         "PERCENT",
@@ -161,16 +167,31 @@ def check_proposer(config: pytest.Config) -> None:
 
 def check_server(config: pytest.Config) -> None:
     """UsageError for an address that is none; whether a server answers is asked when it is needed."""
-    if not option(config, "server"):
-        return
     from r3bench.errors import ServiceError
+
+    if option(config, "server") and option(config, "cluster"):
+        raise pytest.UsageError("--r3-server and --r3-cluster exclude each other: leave one out")
+    for name, check in (("server", _check_address), ("cluster", _check_cluster)):
+        try:
+            if option(config, name):
+                check(config, str(option(config, name)))
+        except ServiceError as error:
+            raise pytest.UsageError(f"--r3-{name}: {error}") from None
+
+
+def _check_address(config: pytest.Config, address: str) -> None:
     from r3bench.server import addresses
 
-    try:
-        if addresses.parse(str(option(config, "server"))).scheme != "unix":
-            addresses.token()
-    except ServiceError as error:
-        raise pytest.UsageError(f"--r3-server: {error}") from None
+    if addresses.parse(address).scheme != "unix":
+        addresses.token()
+
+
+def _check_cluster(config: pytest.Config, text: str) -> None:
+    from r3bench.cluster import addresses
+    from r3bench.errors import ServiceError
+
+    if isinstance(addresses.parse(text), addresses.Start) and hasattr(config, "workerinput"):
+        raise ServiceError("each worker of pytest-xdist would start one: leave out -n, or give the address of one")
 
 
 def check_device(config: pytest.Config) -> None:

@@ -157,7 +157,7 @@ def settings(item: CaptureItem, kernels: int) -> Settings:
         migrate=int(number(config, "migrate")),
         axes=axes(config),
         stale=int(number(config, "stale")) if option(config, "stale") else max(1, population // 4),
-        evaluating=max(Settings().evaluating, 2 * len(os.sched_getaffinity(0))),
+        evaluating=max(Settings().evaluating, server_of(config).at_once),
         proposing=int(number(config, "proposing")),
         fast_math=bool(option(config, "fast_math")),
         profile=any(kind not in ("rules", "recorded") for _, kind, _ in check_proposers(who_proposes(config))),

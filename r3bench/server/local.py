@@ -8,6 +8,7 @@ build request), *build* (the compiler's workers), *device* (load, verify, time).
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -232,6 +233,11 @@ class ReplayServer:
             return self.name
         host = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
         return f"{self.conditions().get('processor', 'cpu')} {host}"
+
+    @property
+    def at_once(self) -> int:
+        """Twice as many as can be compiled."""
+        return 2 * len(os.sched_getaffinity(0))
 
     def conditions(self) -> dict[str, str]:
         return self.device.conditions()

@@ -34,6 +34,10 @@ class Server(Protocol):
         """What tells the device's machine from others, for times that are kept."""
 
     @property
+    def at_once(self) -> int:
+        """How many requests keep it busy."""
+
+    @property
     def levels(self) -> tuple[Level, ...]: ...
 
     def submit(self, capture: Capture, variant: Variant, unit: int = 0, timing: Timing = "rank") -> Future[Outcome]: ...
@@ -69,10 +73,17 @@ class Identity:
     name: str
     machine: str
     levels: tuple[Level, ...]
+    at_once: int
 
 
 def identity_of(server: Server) -> Identity:
-    return Identity(target=server.target, name=server.name, machine=server.machine, levels=server.levels)
+    return Identity(
+        target=server.target,
+        name=server.name,
+        machine=server.machine,
+        levels=server.levels,
+        at_once=server.at_once,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +185,10 @@ class Asking(ABC):
     @property
     def machine(self) -> str:
         return self.identity.machine
+
+    @property
+    def at_once(self) -> int:
+        return self.identity.at_once
 
     @property
     def levels(self) -> tuple[Level, ...]:

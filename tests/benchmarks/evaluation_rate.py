@@ -24,7 +24,7 @@ from tabulate import tabulate
 
 from r3bench import remix, store
 from r3bench.model import Capture, Outcome, Status, Variant
-from r3bench.server import ReplayServer
+from r3bench.server import ReplayServer, Server
 from r3bench.space import Space
 from tests.benchmarks.machine import describe
 
@@ -33,7 +33,7 @@ IN_FLIGHT = 4
 STAGES = ("specialize", "lower", "optimize", "emit", "cache", "load", "verify", "time")
 
 
-def variants(capture: Capture, server: ReplayServer, count: int) -> list[Variant]:
+def variants(capture: Capture, server: Server, count: int) -> list[Variant]:
     """Configurations drawn at random, each knob that is changed from its default with probability 1/4."""
     unit, random = capture.units[0], Random(1)
     blocks = remix.legal_blocks(capture, unit, store.sources(capture))

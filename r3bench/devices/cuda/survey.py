@@ -35,6 +35,17 @@ def description() -> str:
         return f"{', '.join(library.names())}, driver {library.driver()}"
 
 
+def visible() -> list[str]:
+    """The GPUs to use here, each as CUDA_VISIBLE_DEVICES would name it alone; empty where none can be used."""
+    if missing():
+        return []
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", "").strip()
+    if given:
+        return [name.strip() for name in given.split(",")]
+    with nvml.opened() as library:
+        return [str(number) for number in range(len(library.names()))]
+
+
 def default_index() -> int:
     """Which of the visible GPUs to use: worker N of pytest-xdist takes number N, counted around."""
     number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")

@@ -1,0 +1,233 @@
+"""The client's side of a cluster: what is asked becomes tasks, built first and replayed then; see :class:`Cluster`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import replace
+from time import monotonic, sleep
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+import distributed
+from distributed.client import FutureCancelledError
+from distributed.scheduler import KilledWorker
+
+from r3bench import remix, store
+from r3bench.cluster import worker
+from r3bench.cluster.worker import COMPILE, REPLAY, Absent, Session, kind_of
+from r3bench.errors import BuildError, DeviceUnavailable, ServiceError
+from r3bench.model import Capture, Outcome, Variant, content_id
+from r3bench.remix import BuildRequest
+from r3bench.replay import Material, build
+from r3bench.server.requests import Asking, Compare, Compile, Identity, Profile, Request, Submit
+from r3bench.server.spool import id_of, parts
+from r3bench.toolchain import Built
+
+_LOST_S = 60.0  # for a part of a capture to arrive on a node; its worker may have gone
+
+
+class Noted:
+    """A compiler that builds nothing: it only notes what would be built."""
+
+    def __init__(self) -> None:
+        self.request: BuildRequest | None = None
+
+    def submit(self, request: BuildRequest) -> Future[Built]:
+        self.request = request
+        return Future()
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+class Cluster(Asking):
+    """Replays on the devices of a cluster; a context manager, which ends what ``owned`` holds.
+
+    All its devices are of one model, so that their rankings can stand beside each other; every contest is timed on one
+    device, which its conditions name. A request whose worker is lost is done again by another.
+    """
+
+    def __init__(
+        self, client: distributed.Client, url: str, device: str, timeout_s: float, patience_s: float | None
+    ) -> None:
+        self.owned = ExitStack()
+        self.owned.callback(client.close)
+        self._client, self._url = client, url
+        self._loop: asyncio.AbstractEventLoop = client.loop.asyncio_loop
+        self._session = Session(id=uuid4().hex, device=device, timeout_s=timeout_s)
+        self._unfinished: set[Future[Any]] = set()
+        self._sources: dict[str, dict[str, str]] = {}
+        self._first: dict[Hashable, asyncio.Future[Outcome]] = {}
+        self._sent: dict[Hashable, asyncio.Future[float]] = {}
+        self._ids: dict[tuple[str, str], str] = {}
+        self.identity = self._one_kind(self._replays(patience_s))
+        self._kind = kind_of(self.identity)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End at once: what has not ended is cancelled, and what was started for this is ended. Idempotent."""
+        for future in list(self._unfinished):
+            future.cancel()
+        if self._client.status == "running":
+            self._client.run(worker.ended, self._session, on_error="ignore")
+        self.owned.close()
+
+    def conditions(self) -> dict[str, str]:
+        asked: Future[dict[str, str]] = self._start(self._on(REPLAY, worker.conditions, self._session))
+        return asked.result()
+
+    @property
+    def at_once(self) -> int:
+        """As many as all workers take, one more built for each that is replayed."""
+        known = self._client.scheduler_info(n_workers=-1)["workers"]
+        return sum(int(amount) for each in known.values() for amount in each["resources"].values())
+
+    # -- who is there -----------------------------------------------------------------------------------------------
+
+    def _workers(self, resource: str) -> list[str]:
+        """The addresses of the workers of a kind, now."""
+        known = self._client.scheduler_info(n_workers=-1)["workers"]
+        return [address for address, each in known.items() if each["resources"].get(resource)]
+
+    def _replays(self, patience_s: float | None) -> list[str]:
+        begin = monotonic()
+        while not self._workers(REPLAY):
+            if patience_s is not None and monotonic() - begin > patience_s:
+                raise ServiceError(f"{self._url} has no replay workers; start r3bench worker on its nodes")
+            sleep(0.1)
+        return self._workers(REPLAY)
+
+    def _one_kind(self, replays: Sequence[str]) -> Identity:
+        """What all replay workers are. DeviceUnavailable where they differ, for their times could not be compared."""
+
+        async def all_of_them() -> list[Identity]:
+            asked = (self._on(REPLAY, worker.identity, self._session, workers=[each]) for each in replays)
+            return list(await asyncio.gather(*asked))
+
+        found: list[Identity] = self._start(all_of_them()).result()
+        kinds = sorted({kind_of(identity) for identity in found})
+        if len(kinds) > 1:
+            raise DeviceUnavailable(
+                f"{self._url} has devices of several kinds ({', '.join(kinds)}), whose times cannot be compared: "
+                "start a cluster for each"
+            )
+        return found[0]
+
+    # -- from request to tasks --------------------------------------------------------------------------------------
+
+    def _id_of(self, capture: Capture) -> str:
+        key = capture.path, capture.content_hash
+        if key not in self._ids:
+            self._ids[key] = id_of(capture)
+        return self._ids[key]
+
+    def _ask(self, request: Request, capture: Capture) -> Future[Any]:
+        return self._start(self._answer(request, capture))
+
+    def _start(self, work: Any) -> Future[Any]:
+        """Run a coroutine beside this thread; it ends when the cluster is closed."""
+        future: Future[Any] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        self._unfinished.add(future)
+        future.add_done_callback(self._unfinished.discard)
+        return future
+
+    async def _answer(self, request: Request, capture: Capture) -> Any:
+        made = await asyncio.gather(*(self._made(request, capture, variant) for variant in _variants(request)))
+        if isinstance(request, Compile):
+            return _or_raise(made[0][1])
+        delivery = {wanted: built for wanted, built in made if wanted is not None and built is not None}
+        if isinstance(request, Submit) and request.timing in ("once", "race") and isinstance(made[0][1], Built):
+            return await self._once(request, capture, made[0][1], delivery)
+        return await self._replayed(request, capture, delivery)
+
+    async def _made(
+        self, request: Request, capture: Capture, variant: Variant
+    ) -> tuple[BuildRequest | None, Built | BuildError | None]:
+        """What a variant is built from, and what that gave on a compile worker; None where a replay worker builds, or
+        finds out what is wrong."""
+        noted, identity = Noted(), request.capture
+        if not 0 <= request.unit < len(capture.units):
+            return None, None
+        if identity not in self._sources:
+            self._sources[identity] = await asyncio.to_thread(store.sources, capture)
+        material = Material(capture, capture.units[request.unit], {}, {}, self._sources[identity], {})
+        target = request.target if isinstance(request, Compile) else self.target
+        made = build(material, variant, target, noted)
+        if noted.request is None:
+            return None, made.result() if made.exception() is None or isinstance(request, Compile) else None
+        if not isinstance(request, Compile) and not self._workers(COMPILE):
+            return noted.request, None
+        return noted.request, await self._on(COMPILE, worker.built, noted.request)
+
+    async def _once(self, request: Submit, capture: Capture, built: Built, delivery: worker.Delivery) -> Outcome:
+        """The outcome of this code and launch on whichever device had it first; of one text where it races."""
+        launch = remix.launch_for(capture.units[request.unit], request.variant)
+        text = content_id(request.variant.files) if request.timing == "race" else ""
+        key = request.capture, request.unit, built.binary.sha256, launch, text
+        if key not in self._first:
+            self._first[key] = asyncio.ensure_future(self._replayed(request, capture, delivery))
+            return await asyncio.shield(self._first[key])
+        outcome = await asyncio.shield(self._first[key])
+        return replace(outcome, variant=content_id(request.variant), module=built.module, stages=built.stages)
+
+    async def _replayed(self, request: Request, capture: Capture, delivery: worker.Delivery) -> Any:
+        """The answer of a replay worker; its node is sent the capture where it does not have it."""
+        while True:
+            begin = monotonic()
+            what = self._session, self._kind, request, capture.path, delivery
+            found = await self._on(REPLAY, worker.answered, *what)
+            if not isinstance(found, Absent):
+                return found
+            await self._send(found, request.capture, capture, begin)
+
+    async def _on(self, resource: str, function: Callable[..., Any], *arguments: Any, **where: Any) -> Any:
+        """Run a function on some worker of a kind. ServiceError where workers end of it, or the cluster is gone."""
+        try:
+            return await self._client.submit(function, *arguments, resources={resource: 1}, pure=False, **where)
+        except KilledWorker as error:
+            raise ServiceError(f"{error.last_worker} and others of {self._url} ended over one request") from error
+        except FutureCancelledError as error:
+            raise ServiceError(f"the cluster {self._url} is gone; start it again") from error
+
+    # -- captures ---------------------------------------------------------------------------------------------------
+
+    async def _send(self, absent: Absent, identity: str, capture: Capture, asked_at: float) -> None:
+        """Send a capture to a node, once for all its workers; again only to a node that has lost it since."""
+        key = absent.host, identity
+        sent = self._sent.get(key)
+        if sent is None or (sent.done() and (sent.exception() is not None or sent.result() < asked_at)):
+            sent = self._sent[key] = asyncio.ensure_future(self._ship(absent, identity, capture))
+        await asyncio.shield(sent)
+
+    async def _ship(self, absent: Absent, identity: str, capture: Capture) -> float:
+        """Send a capture part by part; when it was complete. TimeoutError where its worker has gone."""
+        to = {"workers": [absent.worker]}
+        for part in parts(capture):
+            sending = self._on(REPLAY, worker.received, self._session, identity, *part, **to)
+            await asyncio.wait_for(sending, _LOST_S)
+        await asyncio.wait_for(self._on(REPLAY, worker.complete, self._session, identity, **to), _LOST_S)
+        return monotonic()
+
+
+def _variants(request: Request) -> tuple[Variant, ...]:
+    if isinstance(request, Profile):
+        return ()
+    return (request.baseline, request.candidate) if isinstance(request, Compare) else (request.variant,)
+
+
+def _or_raise(made: Built | BuildError | None) -> Built:
+    if isinstance(made, BuildError):
+        raise made
+    assert made is not None
+    return made
