@@ -69,16 +69,20 @@ def compile_ir(
     prelude = precompiled(command, header)
     rest = [*paths, "-x", "cuda", "-emit-llvm", "-o", "-", "-"]
     tree = {inside(path, f"source file {path}"): text for path, text in files.items()}
-    # What the compiler reads includes the source, so that nothing in its command says which source that is.
-    lines = [f"template __global__ decltype({name}) {name};" for name in instantiate]
-    text = "\n".join([f'#include "{inside(main, f"source file {main}")}"', *lines])
+    # What the compiler reads includes the source, so that nothing in its command says which source that is. As a file
+    # that is included, the source would be called ./k.cu.
+    source = inside(main, f"source file {main}")
+    if source in tree:
+        tree[source] = f'#line 1 "{source}"\n{tree[source]}'
+    text = "\n".join([f'#include "{source}"', *(f"template __global__ decltype({n}) {n};" for n in instantiate)])
+    places = tuple(path for flag, path in zip(paths[::2], paths[1::2], strict=True) if flag != "-include")
     done = None
     if prelude:
-        asked = ((*command, "-include-pch", str(prelude), *rest), (prelude, *folders), timeout_s)
+        asked = ((*command, "-include-pch", str(prelude), *rest), (prelude, *folders), places, timeout_s)
         done = (ahead.take(asked) if ahead else Compiler(asked)).compile(tree, text, main)
     if done is None or (done.returncode and not diagnosed(done, main, files)):
         # No precompiled prelude, or perhaps a damaged one.
-        plain = Compiler(((*command, "-include", str(header), *rest), (*folders,), timeout_s))
+        plain = Compiler(((*command, "-include", str(header), *rest), (*folders,), places, timeout_s))
         done = plain.compile(tree, text, main)
     if done.returncode:
         raise failure(main, diagnosed(done, main, files, prelude=not cudas), done.returncode)
@@ -103,7 +107,7 @@ def included(root: Path, main: str, flags: Sequence[str], timeout_s: float = 60.
     command, header, folders = _headers(True, "sm_90", False)
     command += [*own, "-include", str(header), *paths]
     command += ["-dependency-file", "-", "-MT", "x", "-x", "cuda", "-Eonly", main]
-    done = Compiler(((*command,), (*folders,), timeout_s), root).compile({}, "", main)
+    done = Compiler(((*command,), (*folders,), (), timeout_s), root).compile({}, "", main)
     if done.returncode:
         raise failure(main, diagnosed(done, main, {main: ""}, prelude=False), done.returncode)
     named = done.stdout.replace("\\\n", " ").partition(":")[2].split()

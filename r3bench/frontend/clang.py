@@ -77,8 +77,9 @@ def precompiled(command: Sequence[str], header: Path = PRELUDE / "prelude.h") ->
     return target
 
 
-Asked = tuple[tuple[str, ...], tuple[Path, ...], float]
-"""A command, what it may read beside its source, and the seconds it has."""
+Asked = tuple[tuple[str, ...], tuple[Path, ...], tuple[str, ...], float]
+"""A command, what it may read beside its source, folders of the source tree that it looks for when it starts, and the
+seconds it has."""
 
 
 class Compiler:
@@ -90,9 +91,11 @@ class Compiler:
     def __init__(self, asked: Asked, root: Path | None = None) -> None:
         """``root``: a tree that is there already."""
         self.asked = asked
-        command, read, seconds = asked
+        command, read, folders, seconds = asked
         with ExitStack() as resources:
             self._root = root or Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="r3-")))
+            for folder in folders:
+                Path(self._root, folder).mkdir(parents=True, exist_ok=True)
             self._output = resources.enter_context(tempfile.TemporaryFile())
             self._errors = resources.enter_context(tempfile.TemporaryFile())
             # Read, as ended, once no process holds the other end.
@@ -120,7 +123,7 @@ class Compiler:
 
         Raises BuildError, in the name of ``main``, where it takes too long.
         """
-        command, _, seconds = self.asked
+        command, *_, seconds = self.asked
         with self._resources:
             for path, content in files.items():
                 target = self._root / path

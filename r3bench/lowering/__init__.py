@@ -15,8 +15,9 @@ The module that comes out exports ``r3_frame_bytes`` and ``r3_run_block``::
 
 Both pass a table of the kernel's pieces on to ``__r3_frame_bytes`` and ``__r3_run_block``, which whoever links the
 module provides (devices/cpu/blocks.c). ``r3_run_block`` returns 0, 1 (a barrier or collective never completed), 2
-(assertion failed) or 3 (trap). The frame may hold anything at first. Every device variable ``X`` is reached through the
-exported pointer ``r3_slot.X``, whose initial value is the object's own ``X``.
+(assertion failed), 3 (trap) or 4 (a checked build: a warp waits at two barriers). The frame may hold anything at first.
+Every device variable ``X`` is reached through the exported pointer ``r3_slot.X``, whose initial value is the object's
+own ``X``.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from r3bench.errors import BuildError, Unsupported
-from r3bench.lowering import allow, libdevice
+from r3bench.lowering import allow, checked, libdevice
 from r3bench.lowering.active import merge_active
 from r3bench.lowering.collectives import arrays, is_named
 from r3bench.lowering.cut import cut
 from r3bench.lowering.driver import write_driver
 from r3bench.lowering.ir import Function, Module, call_arguments, callee, read_function, read_module
-from r3bench.lowering.nvvm import OPERATIONS
+from r3bench.lowering.nvvm import BARRIERS, OPERATIONS
 from r3bench.lowering.prepare import KERNEL, Prepared, prepare
 from r3bench.lowering.regions import write_regions
 from r3bench.lowering.rows import Independence
@@ -99,7 +100,9 @@ def _host_module(module: Module, kernel: Function, prepared: Prepared, triple: s
     alone = [] if prepared.suspends or "ptr" in pieces.kept.values() else _alone(kernel)
     signed = Signature(list(zip(names, kinds, strict=True)), prepared.arguments, metadata.ranges, alone)
     regions = write_regions(pieces, signed, metadata.marks)
-    driver = write_driver(pieces, regions, prepared.variables.dynamic_offset)
+    aligned = all(".aligned." in name for name, _ in suspends if name in BARRIERS)
+    strict = checked.CHECK in module.declarations and aligned
+    driver = write_driver(pieces, regions, prepared.variables.dynamic_offset, strict)
     return _assembled(module, [region.text for region in regions], driver, metadata.lines, triple, data_layout)
 
 

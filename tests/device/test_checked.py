@@ -64,6 +64,11 @@ __global__ void through(int* y, int n) { put(y, n + threadIdx.x, 1); }
 __global__ void misaligned(float* y) { ((float4*)(y + threadIdx.x))->x = 1; }
 __global__ void vectors(const float4* x, float* y) { y[threadIdx.x] = x[threadIdx.x].w; }
 __global__ void structs(float* y, P p, int n) { y[threadIdx.x] = p.c[threadIdx.x + n]; }
+__global__ void divergent(int* y, int apart) {
+  if (threadIdx.x / apart % 2) __syncthreads();
+  y[threadIdx.x] = apart;
+  __syncthreads();
+}
 """
 F4 = np.float32
 
@@ -122,6 +127,13 @@ def test_what_is_wrong_is_told(run: Runner, name: str) -> None:
     with pytest.raises(DeviceFault) as fault:
         run(name, (blocks,), (threads,), *arguments, shared_bytes=shared)
     assert words in str(fault.value)
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse"])
+def test_a_warp_that_waits_at_two_barriers_is_told(run: Runner, order: str) -> None:
+    assert (run("divergent", (1,), (64,), np.zeros(64, np.int32), 32, order=order)[0] == 32).all()
+    with pytest.raises(DeviceFault, match="divergent barrier: lanes of one warp wait at different calls"):
+        run("divergent", (1,), (64,), np.zeros(64, np.int32), 1, order=order)
 
 
 def test_a_source_cannot_ask_by_itself() -> None:

@@ -62,7 +62,7 @@ class Split(Statement):
 
 @dataclass
 class Meet(Statement):
-    """Threads part, and meet at different barriers: one between each two phases, on either side."""
+    """Warps part, and meet at different barriers: one between each two phases, on either side."""
 
     condition: Expression
     phases: list[tuple[Body, Body]]
@@ -81,6 +81,8 @@ class Meet(Statement):
 
     def run(self, machine: Machine, mask: Mask) -> None:
         chosen = machine.value(self.condition).copy()
+        if machine.parts_warps(chosen, mask):
+            raise AssertionError("a divergent barrier: CUDA leaves open what becomes of such a warp")
         for yes, no in self.phases:
             machine.run(yes, mask & chosen)
             machine.run(no, mask & ~chosen)

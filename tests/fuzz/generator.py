@@ -308,7 +308,8 @@ class Generator:
 
     def _meet(self, context: Context) -> Statement:
         inner = self._inner(context, "none")
-        condition = self.condition()
+        warp = apply(">>", name("u", "t"), constant("u", 5))
+        condition = apply("odd", apply("+", warp, self.uniform()))
         before = dict(self.modes)
         phases = []
         for k in range(self.random.randint(2, 3)):

@@ -101,6 +101,11 @@ class Machine:
         there[self.warp, self.lane] = mask
         return table[self.warp], there[self.warp]
 
+    def parts_warps(self, chosen: Array, mask: Mask) -> bool:
+        """Whether a condition parts threads of one warp."""
+        table, there = self.among(chosen, mask)
+        return bool(((table & there).any(axis=1) & (~table & there).any(axis=1) & mask).any())
+
     def sums(self, groups: Array, count: int, values: Array, mask: Mask) -> Array:
         """For each group (a block, a warp) the sum of its threads' values."""
         total = np.zeros(count, np.int64)

@@ -38,6 +38,7 @@ struct kernel {
   const u8 *operations; /* both by place */
   u32 places; /* with the start, number 0 */
   u32 static_shared, context_bytes, once_bytes; /* once_bytes: of one part of what threads share */
+  u32 strict; /* a checked build: CUDA leaves it open what becomes of a warp whose lanes wait at different barriers */
   u32 own, state, predicate, barrier, count, mask, value, high, lane, clamp, result, flag;
 };
 
@@ -45,7 +46,7 @@ struct kernel {
 
 enum { ABSENT = 0xffffffff };
 enum { END = -1, ASSERTED = -2, TRAPPED = -4 };
-enum { FINE, DEADLOCK, ASSERTION, TRAP, PARTED = -1 };
+enum { FINE, DEADLOCK, ASSERTION, TRAP, DIVERGED, PARTED = -1 };
 enum operation {
   BARRIER, ACTIVE, SYNC, SHUFFLE_INDEX, SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_XOR, ALL, ANY, UNIFORM, BALLOT, MATCH_ANY,
   MATCH_ALL, ADD, AND, OR, XOR, MIN, MAX, UNSIGNED_MIN, UNSIGNED_MAX,
@@ -434,6 +435,20 @@ static int settle(const struct block *b, struct turns *turns, u32 warp) {
   return FINE;
 }
 
+/* Whether lanes of one warp wait at different barriers. */
+static int has_diverged(const struct block *b) {
+  const struct kernel *k = b->kernel;
+  const s32 *state = (const s32 *)array(b, k->state);
+  s32 place = END;
+  for (u32 t = 0; t < b->threads; t++) {
+    if (t % 32 == 0) place = END;
+    if (state[t] < 0 || k->operations[state[t]] != BARRIER) continue;
+    if (place != END && place != state[t]) return 1;
+    place = state[t];
+  }
+  return 0;
+}
+
 /* The block's own barrier: all that live must wait at it. 1 if they may go on, 0 if none is left, -1 if they never will. */
 static int meet(const struct block *b, struct turns *turns) {
   const struct kernel *k = b->kernel;
@@ -501,6 +516,7 @@ static int run_apart(const struct block *b, int fresh) {
         if ((fault = run_ready(b, &turns, w)) || (fault = settle(b, &turns, w))) return fault;
       } while (turns.ready[w]);
     }
+    if (b->kernel->strict && has_diverged(b)) return DIVERGED;
     int met = b->kernel->barrier == ABSENT ? meet(b, &turns) : meet_named(b, &turns);
     if (met <= 0) return met ? DEADLOCK : FINE;
   }
@@ -518,7 +534,7 @@ static int run_independent(const struct block *b) {
   return code(worst);
 }
 
-/* One block. The result is FINE, DEADLOCK (a barrier or collective never completed), ASSERTION or TRAP. */
+/* One block. The result is FINE, DEADLOCK (a barrier or collective never completed), ASSERTION, TRAP or DIVERGED. */
 int __r3_run_block(const u8 *arguments, const struct launch *l, const u32 *index, u8 *frame, const struct kernel *k) {
   u8 *shared = (u8 *)up((u64)frame), *cells = shared + up((u64)k->static_shared + l->shared_bytes);
   struct block b = {

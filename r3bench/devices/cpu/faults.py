@@ -17,6 +17,7 @@ _STOPPED = {
     Reply.DEADLOCK: "deadlocked: a barrier or a warp collective was not reached by every thread that it waits for",
     Reply.ASSERTION: "failed an assertion",
     Reply.TRAP: "trapped",
+    Reply.DIVERGED: "has a divergent barrier: lanes of one warp wait at different calls of __syncthreads",
 }
 
 

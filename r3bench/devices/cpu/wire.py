@@ -32,12 +32,13 @@ class Op(IntEnum):
 
 
 class Reply(IntEnum):
-    """How a request ended. The first four are what ``r3_run_block`` returned."""
+    """How a request ended. The first five are what ``r3_run_block`` returned."""
 
     DONE = 0
     DEADLOCK = 1
     ASSERTION = 2
     TRAP = 3
+    DIVERGED = 4
     REFUSED = 64
     NO_MEMORY = 65
 

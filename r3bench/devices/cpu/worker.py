@@ -335,4 +335,4 @@ def _slots(kernel: _Kernel, memory: _Memory) -> Any:
 
 def _status(returned: int) -> Reply:
     """What a block returned, as the device knows it."""
-    return Reply(returned) if returned <= Reply.TRAP else Reply.TRAP
+    return Reply(returned) if returned <= Reply.DIVERGED else Reply.TRAP
