@@ -35,7 +35,7 @@ FOLDER = Path(__file__).parent
 _TIMEOUT_S = 300.0
 FLAGS = (
     *("-x", "c++", "-std=c++17", "-O2", "-fPIC", "-shared", "-nostdlib++", "-nostdinc++", "-fno-exceptions"),
-    *("-fno-rtti", "-fno-threadsafe-statics", "-fno-c++-static-destructors", "-fvisibility=hidden"),
+    *("-fno-rtti", "-fno-threadsafe-statics", "-fno-c++-static-destructors", "-fvisibility=hidden", "-g0"),
     *("-ftls-model=initial-exec", "-Wall", "-Wextra", "-Werror", "-Wno-unused-command-line-argument"),
 )
 
