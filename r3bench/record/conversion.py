@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -313,8 +314,21 @@ def grouped(found: Sequence[Launched]) -> list[list[Launched]]:
     """Launches by kernel and image, each in order; the same launch of several ranks counts once."""
     groups: dict[tuple[str, str], list[Launched]] = {}
     for launched in found:
-        groups.setdefault((launched.kernel, launched.facts["image"]), []).append(launched)
+        group = groups.setdefault((launched.kernel, launched.facts["image"]), [])
+        if not any(_same_of_another_process(launched, other) for other in group):
+            group.append(launched)
     return list(groups.values())
+
+
+def _same_of_another_process(one: Launched, other: Launched) -> bool:
+    if one.path.parent == other.path.parent or one.held != other.held:
+        return False
+    alike = all(one.facts[what] == other.facts[what] for what in ("occurrence", "grid", "block", "arguments"))
+    return alike and all(map(_same_bytes, one.pages().files, other.pages().files))
+
+
+def _same_bytes(one: Path, other: Path) -> bool:
+    return filecmp.cmp(one, other, shallow=False)
 
 
 def file_names(groups: Sequence[Sequence[Launched]]) -> list[str]:

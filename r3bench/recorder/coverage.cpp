@@ -31,11 +31,16 @@ void put_kernel(Kernel &kernel, void *into) {
 
 }  // namespace
 
-void coverage_count(Kernel &kernel, const char *reason) {
+void coverage_count(Kernel &kernel, Problem reason) {
     Held held(count_lock);
     for (Kernel::Reason &each : kernel.reasons)
         if (!strcmp(each.text, reason)) return void(each.count++);
     kernel.reasons.push({reason, 1});
+}
+
+void coverage_failed(Kernel &kernel, Problem reason) {
+    coverage_count(kernel, reason);
+    warn_once("launches are not recorded: %s", reason);
 }
 
 void coverage_unknown() { __atomic_add_fetch(&unknown, 1, __ATOMIC_RELAXED); }

@@ -8,11 +8,12 @@ namespace r3 {
 // A reason that nothing was recorded, or null.
 using Problem = const char *;
 
-void coverage_count(Kernel &kernel, const char *reason);  // a launch that the user wanted and did not get
-void coverage_unknown();                                  // a launch of a function that nobody knows
-void coverage_launched();                                 // a launch begins
-void coverage_waited();                                   // the application has waited for the device
-void coverage_region(int step);                           // a range of the marked part begins (1) or ends (-1)
+void coverage_count(Kernel &kernel, Problem reason);   // a launch that the user wanted and did not get
+void coverage_failed(Kernel &kernel, Problem reason);  // the same, and the user is told once
+void coverage_unknown();                               // a launch of a function that nobody knows
+void coverage_launched();                              // a launch begins
+void coverage_waited();                                // the application has waited for the device
+void coverage_region(int step);                        // a range of the marked part begins (1) or ends (-1)
 void coverage_write(bool ended);
 
 }  // namespace r3

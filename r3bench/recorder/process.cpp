@@ -50,8 +50,10 @@ __attribute__((destructor)) void end() {
 
 const char *folder() {
     if (!path[0]) {
-        snprintf(path, sizeof path, "%s/process-%d", plan().folder, getpid());
-        if (mkdir(path, 0777) && errno != EEXIST) warn_once("%s cannot be made (%s)", path, strerror(errno));
+        int number = 0;  // a program that became another one has the same process, and left its folder
+        do snprintf(path, sizeof path, "%s/process-%d-%d", plan().folder, getpid(), number++);
+        while (mkdir(path, 0777) && errno == EEXIST);
+        if (access(path, W_OK)) warn_once("%s cannot be made (%s)", path, strerror(errno));
     }
     return path;
 }

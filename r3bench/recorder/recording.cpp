@@ -95,7 +95,7 @@ Result record(Kernel &kernel, const Launch &launch, long occurrence) {
         return result;
     }
     destroy(unit);
-    coverage_count(kernel, problem);
+    coverage_failed(kernel, problem);
     coverage_write(false);
     return result;
 }

@@ -24,7 +24,9 @@ def compiled(source: Path, target: Path, *flags: str) -> Path:
 def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that holds the libcuda.so.1."""
     folder = tmp_path_factory.mktemp("driver")
-    compiled(HERE / "fake_cuda.c", folder / "libcuda.so.1", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-ldl")
+    compiled(
+        HERE / "fake_cuda.c", folder / "libcuda.so.1", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1,-Bsymbolic", "-ldl"
+    )
     return folder
 
 

@@ -15,7 +15,8 @@ typedef struct {
 } Dims;
 typedef void (*Function)(void **parameters, const Dims *dims);
 
-enum { SUCCESS = 0, INVALID = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, NOT_FOUND = 500, NOT_READY = 600 };
+enum { SUCCESS = 0, INVALID = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, WRONG_CONTEXT = 201, NOT_FOUND = 500,
+       NOT_READY = 600, UNSAFE = 900 };
 
 typedef struct Kernel {
     char name[64];
@@ -34,7 +35,9 @@ typedef struct Variable {
 
 static Kernel *kernels;
 static Variable *variables;
-static int device_module, tuned_module, device_context, streams_made, busy_polls;
+static int device_module, tuned_module, contexts[2], streams_made, busy_polls, capture_broken;
+static __thread int current, relaxed;
+static Handle capture_stream;
 static struct Graph *capturing;
 static long launches;
 
@@ -62,38 +65,61 @@ long fakeLaunches(void) { return launches; }
 
 Result cuInit(unsigned flags) { return flags ? INVALID : SUCCESS; }
 Result cuDriverGetVersion(int *version) { return *version = 13000, SUCCESS; }
-Result cuCtxGetCurrent(Handle *context) { return *context = &device_context, SUCCESS; }
-Result cuCtxGetDevice(int *device) { return *device = 0, SUCCESS; }
+Result cuCtxGetCurrent(Handle *context) { return *context = &contexts[current], SUCCESS; }
+Result cuCtxGetDevice(int *device) { return *device = current, SUCCESS; }
 Result cuDeviceGetAttribute(int *value, int attribute, int device) {
-    return *value = attribute == 75 ? 9 : 0, device ? INVALID : SUCCESS;
+    return *value = attribute == 75 ? 9 : 0, device > 1 ? INVALID : SUCCESS;
 }
 Result cuDeviceGetName(char *name, int length, int device) {
-    return snprintf(name, (size_t)length, "fake"), device ? INVALID : SUCCESS;
+    return snprintf(name, (size_t)length, "fake"), device > 1 ? INVALID : SUCCESS;
 }
-Result cuCtxSynchronize(void) { return SUCCESS; }
-Result cuCtxSetCurrent(Handle context) { return context == &device_context ? SUCCESS : INVALID; }
+Result cuCtxSetCurrent(Handle context) {
+    current = context == &contexts[1];
+    return context == &contexts[current] ? SUCCESS : INVALID;
+}
+Result cuCtxGetLimit(size_t *value, int limit) { return *value = (size_t)1024 << limit, SUCCESS; }
+Handle fakeContext(int device) { return &contexts[device]; }
+
+// Calls that synchronize or allocate break a capture that is under way, unless the thread says that it knows.
+static Result unsafe(void) {
+    if (!capturing || relaxed) return SUCCESS;
+    return capture_broken = 1, UNSAFE;
+}
+Result cuThreadExchangeStreamCaptureMode(int *mode) {
+    int before = relaxed ? 2 : 0;
+    return relaxed = *mode == 2, *mode = before, SUCCESS;
+}
+Result cuCtxSynchronize(void) { return unsafe(); }
 
 // -- streams and events: everything is done at once, but for the polls that a program asked for --
 
 Result cuStreamCreate(Handle *stream, unsigned flags) {
     (void)flags;
-    return *stream = (Handle)(uintptr_t)(0x1000 + 16 * ++streams_made), SUCCESS;
+    return *stream = (Handle)(uintptr_t)(0x1000 + 16 * ++streams_made + current), SUCCESS;
 }
 Result cuStreamDestroy_v2(Handle stream) { return stream ? SUCCESS : INVALID; }
 Result cuStreamQuery(Handle stream) {
     (void)stream;
+    if (unsafe()) return UNSAFE;
+    if (getenv("FAKE_BROKEN_QUERY")) return INVALID;
     if (!busy_polls) return SUCCESS;
     busy_polls -= busy_polls > 0;
     return NOT_READY;
 }
-Result cuStreamSynchronize(Handle stream) { return (void)stream, SUCCESS; }
-Result cuStreamIsCapturing(Handle stream, int *state) { return (void)stream, *state = capturing != NULL, SUCCESS; }
+Result cuStreamSynchronize(Handle stream) { return (void)stream, unsafe(); }
+Result cuStreamIsCapturing(Handle stream, int *state) { return *state = capturing && stream == capture_stream, SUCCESS; }
 typedef struct {
     struct timespec when;
+    int context;
 } Event;
-Result cuEventCreate(Handle *event, unsigned flags) { return (void)flags, *event = calloc(1, sizeof(Event)), SUCCESS; }
+Result cuEventCreate(Handle *event, unsigned flags) {
+    Event *made = *event = calloc(1, sizeof *made);
+    return (void)flags, made->context = current, SUCCESS;
+}
 Result cuEventRecord(Handle event, Handle stream) {
-    (void)stream;
+    // A stream belongs to a context, as its number says; the default ones to the current.
+    int context = (uintptr_t)stream > 2 ? (int)(uintptr_t)stream & 1 : current;
+    if (((Event *)event)->context != context) return WRONG_CONTEXT;
     clock_gettime(CLOCK_MONOTONIC, &((Event *)event)->when);
     return SUCCESS;
 }
@@ -115,6 +141,7 @@ Result cuMemGetInfo_v2(size_t *unused, size_t *whole) {
     return *unused = given ? strtoull(given, NULL, 10) : *whole, SUCCESS;
 }
 static Result allocated(Address *at, size_t nbytes) {
+    if (unsafe()) return UNSAFE;
     void *bytes = aligned_alloc(4096, (nbytes + 4095) / 4096 * 4096);
     if (!bytes) return OUT_OF_MEMORY;
     memset(bytes, 0, nbytes);
@@ -130,12 +157,14 @@ Result cuMemAllocPitch_v2(Address *at, size_t *pitch, size_t width, size_t heigh
 Result cuMemAllocManaged(Address *at, size_t nbytes, unsigned flags) { return (void)flags, allocated(at, nbytes); }
 Result cuMemAllocAsync(Address *at, size_t nbytes, Handle stream) { return (void)stream, allocated(at, nbytes); }
 Result cuMemAllocAsync_ptsz(Address *at, size_t nbytes, Handle stream) { return cuMemAllocAsync(at, nbytes, stream); }
-Result cuMemFree_v2(Address at) { return free(host(at)), SUCCESS; }
+Result cuMemFree_v2(Address at) { return free(host(at)), unsafe(); }
 Result cuMemFreeAsync(Address at, Handle stream) { return (void)stream, cuMemFree_v2(at); }
-Result cuMemHostAlloc(void **at, size_t nbytes, unsigned flags) { return (void)flags, allocated((Address *)at, nbytes); }
+Result cuMemHostAlloc(void **at, size_t nbytes, unsigned flags) {
+    return flags && getenv("FAKE_NO_PINNED_MEMORY") ? OUT_OF_MEMORY : allocated((Address *)at, nbytes);
+}
 Result cuMemFreeHost(void *at) { return free(at), SUCCESS; }
 Result cuMemcpyHtoD_v2(Address to, const void *from, size_t nbytes) { return memcpy(host(to), from, nbytes), SUCCESS; }
-Result cuMemcpyDtoH_v2(void *to, Address from, size_t nbytes) { return memcpy(to, host(from), nbytes), SUCCESS; }
+Result cuMemcpyDtoH_v2(void *to, Address from, size_t nbytes) { return memcpy(to, host(from), nbytes), unsafe(); }
 Result cuMemcpyDtoHAsync_v2(void *to, Address from, size_t nbytes, Handle stream) {
     return (void)stream, cuMemcpyDtoH_v2(to, from, nbytes);
 }
@@ -152,6 +181,7 @@ Result cuTexObjectCreate(uint64_t *made, const void *resource, const void *textu
 
 Result cuModuleLoadData(Handle *module, const void *image) {
     const char *text = image;
+    if (unsafe()) return UNSAFE;
     if (!strstr(text, ".version") || strstr(text, "r3_pages")) return INVALID_IMAGE;
     return *module = strstr(text, "tuned") ? &tuned_module : &device_module, SUCCESS;
 }
@@ -185,6 +215,7 @@ Result cuFuncGetParamInfo(Handle function, size_t index, size_t *offset, size_t 
     if (index >= (size_t)kernel->count) return INVALID;
     return *offset = offset_of(kernel, index), *nbytes = kernel->sizes[index], SUCCESS;
 }
+Result cuFuncGetAttribute(int *value, int attribute, Handle function) { return *value = 100 + attribute, function ? SUCCESS : INVALID; }
 Result cuFuncGetName(const char **name, Handle function) { return *name = ((Kernel *)function)->name, SUCCESS; }
 Result cuFuncGetModule(Handle *module, Handle function) { return *module = &device_module, function ? SUCCESS : INVALID; }
 
@@ -198,7 +229,6 @@ static Result run(Handle function, const Dims *dims, void **parameters, void **e
         for (int i = 0; i < kernel->count; i++) places[i] = (char *)extra[1] + offset_of(kernel, (size_t)i);
         parameters = places;
     }
-    if (capturing) return captured(function, dims, parameters);
     __atomic_add_fetch(&launches, 1, __ATOMIC_SEQ_CST);
     kernel->function(parameters, dims);
     return SUCCESS;
@@ -206,7 +236,8 @@ static Result run(Handle function, const Dims *dims, void **parameters, void **e
 Result cuLaunchKernel(Handle function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                       unsigned shared, Handle stream, void **parameters, void **extra) {
     Dims dims = {{gx, gy, gz}, {bx, by, bz}};
-    return (void)shared, (void)stream, run(function, &dims, parameters, extra);
+    if (capturing && stream == capture_stream) return captured(function, &dims, parameters);
+    return (void)shared, run(function, &dims, parameters, extra);
 }
 Result cuLaunchKernel_ptsz(Handle function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                            unsigned bz, unsigned shared, Handle stream, void **parameters, void **extra) {

@@ -46,10 +46,11 @@ static Node *in_clone(const Graph *clone, const Node *original) {
 }
 
 Result cuStreamBeginCapture_v2(Handle stream, int mode) {
-    return (void)stream, (void)mode, capturing = calloc(1, sizeof *capturing), SUCCESS;
+    capture_stream = stream, capture_broken = 0;
+    return (void)mode, capturing = calloc(1, sizeof *capturing), SUCCESS;
 }
 Result cuStreamEndCapture(Handle stream, Handle *graph) {
-    return (void)stream, *graph = capturing, capturing = NULL, SUCCESS;
+    return (void)stream, *graph = capturing, capturing = NULL, capture_broken ? UNSAFE : SUCCESS;
 }
 static Result captured(Handle function, const Dims *dims, void **parameters) {
     NodeParams params = {function, *dims, 0, parameters, NULL, NULL, NULL};

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,12 +89,6 @@ def test_a_child_after_fork_records_into_a_folder_of_its_own(recorded: Callable[
     assert factors == [1, 2, 3]
 
 
-def test_nothing_is_recorded_while_a_stream_is_captured(recorded: Callable[..., Recorded]) -> None:
-    found = recorded("captured")
-    assert found.output == "1\n"
-    assert [launched.facts["occurrence"] for launched in found.launches] == [0]
-
-
 def factors(found: Recorded) -> list[float]:
     return [np.frombuffer(bytes.fromhex(u.facts["arguments"])[16:24]).item() for u in found.launches]
 
@@ -102,6 +97,79 @@ def outputs(found: Recorded) -> list[tuple[float, float]]:
     """The first element before and after each launch."""
     units = [conversion.unit(launched, 0, ()).contents for launched in found.launches]
     return [(float(u.before["memory0"].view("f8")[0]), float(u.after["memory0"].view("f8")[0])) for u in units]
+
+
+def test_nothing_is_recorded_while_a_stream_is_captured(recorded: Callable[..., Recorded]) -> None:
+    """No call is made that would break the capture, which the program checks."""
+    found = recorded("captured", max_per_kernel=5)
+    assert (found.status, found.output) == (0, "12\n")
+    assert factors(found) == [1, 1]
+    assert found.reasons == {"a stream was being captured into a graph": 1}
+
+
+def test_several_devices(recorded: Callable[..., Recorded]) -> None:
+    found = recorded("devices", max_per_kernel=4)
+    assert [(u.facts["device"], factor) for u, factor in zip(found.launches, factors(found), strict=True)] == [
+        (0, 1.0), (1, 2.0), (0, 3.0), (1, 4.0),
+    ]  # fmt: skip
+
+
+def test_settings_of_the_device_and_the_kernel(recorded: Callable[..., Recorded]) -> None:
+    (launched,) = recorded("packed").launches
+    names = ("stack_bytes", "printf_bytes", "heap_bytes", "registers", "max_dynamic_shared_bytes", "shared_carveout")
+    assert [launched.facts[name] for name in names] == [1024, 2048, 4096, 104, 108, 109]
+
+
+def test_kinds_of_memory(recorded: Callable[..., Recorded]) -> None:
+    (launched,) = recorded("kinds").launches
+    assert sorted(held.memory for held in launched.held) == ["device", "device", "device", "host", "managed", "pool"]
+
+
+def test_a_program_that_becomes_another(recorded: Callable[..., Recorded]) -> None:
+    found = recorded("exec")
+    assert len({launched.path.parent for launched in found.launches}) == 2
+    assert factors(found) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        ("FAKE_NO_PINNED_MEMORY", "the driver refused pinned memory"),
+        ("FAKE_BROKEN_QUERY", "the driver reported an error"),
+    ],
+)
+def test_what_fails_is_told_once_and_the_program_goes_on(
+    broken: str,
+    why: str,
+    recorded: Callable[..., Recorded],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(broken, "1")
+    found = recorded("threads", max_per_kernel=2)
+    assert (found.status, found.output, found.launches) == (0, "0\n", [])
+    assert found.reasons[why] >= 2
+    assert capfd.readouterr().err == f"r3bench recorder: launches are not recorded: {why}\n"
+
+
+def test_a_disk_that_refuses(program: Build, tmp_path: Path) -> None:
+    plan = application.Plan(folder=tmp_path / "dump")
+    moved = f"mv {plan.folder}/plan {tmp_path}/plan && rmdir {plan.folder}"
+    script = f"{moved} && R3BENCH_PLAN={tmp_path}/plan exec {program('plain')}"
+    assert application.run(["sh", "-c", script], plan, keep_output=True) == (0, b"4.5\n")
+    assert not plan.folder.exists()
+
+
+def test_the_same_launch_of_several_ranks_counts_once(recorded: Callable[..., Recorded], tmp_path: Path) -> None:
+    (launched,) = recorded("packed").launches
+    process = launched.path.parent
+    shutil.copytree(process, process.with_name("process-2"))
+    other = shutil.copytree(process, process.with_name("process-3"))
+    (other / "unit-0.bin.0").write_bytes(b"another page")
+    (group,) = conversion.grouped(list(dump.launches(process.parent)))
+    assert sorted(u.path.parent.name for u in group) in (
+        sorted([process.name, "process-3"]), ["process-2", "process-3"],
+    )  # fmt: skip
 
 
 def test_launches_inside_a_graph(recorded: Callable[..., Recorded]) -> None:

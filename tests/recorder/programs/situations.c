@@ -39,7 +39,7 @@ static void wait_for_first_unit(pid_t process) {
     char path[4096];
     snprintf(path, sizeof path, "%s", getenv("R3BENCH_PLAN"));
     *strrchr(path, '/') = 0;
-    snprintf(path + strlen(path), 64, "/process-%d/unit-0.json", process);
+    snprintf(path + strlen(path), 64, "/process-%d-0/unit-0.json", process);
     for (int i = 0; i < 1000 && access(path, F_OK); i++) usleep(10000);
 }
 
@@ -71,12 +71,25 @@ static Handle captured_graph(int launches) {
     FIND(end, "cuStreamEndCapture", "cuStreamEndCapture");
     begin(NULL, 0);
     for (int i = 0; i < launches; i++) launch_scale(function, out, in, 100 * (i + 1), COUNT, NULL);
-    end(NULL, &graph);
+    if (end(NULL, &graph)) exit(5);
     return graph;
 }
+
+// While a stream is captured, another one goes on.
 static void captured(void) {
-    captured_graph(1);
-    launch_scale(function, out, in, 1, COUNT, NULL);
+    Result (*begin)(Handle, int), (*end)(Handle, Handle *), (*create)(Handle *, unsigned);
+    Handle graph, one, other;
+    FIND(begin, "cuStreamBeginCapture_v2", "cuStreamBeginCapture");
+    FIND(end, "cuStreamEndCapture", "cuStreamEndCapture");
+    FIND(create, "cuStreamCreate", "cuStreamCreate");
+    create(&one, 0);
+    create(&other, 0);
+    launch_scale(function, out, in, 1, COUNT, other);
+    begin(one, 0);
+    launch_scale(function, out, in, 100, COUNT, one);
+    launch_scale(function, out, in, 10, COUNT, other);
+    if (end(one, &graph)) exit(5);
+    launch_scale(function, out, in, 1, COUNT, other);
 }
 
 static Result (*instantiate)(Handle *, Handle, uint64_t), (*launch_graph)(Handle, Handle), (*destroy)(Handle);
@@ -126,6 +139,48 @@ static void built(void) {
     launch_graph(ready, NULL);
     change(ready, nodes[1], &node);
     launch_graph(ready, NULL);
+}
+
+// Two devices in turn, each with a stream of its own.
+static void devices(void) {
+    Handle (*context)(int), streams[2];
+    Result (*set)(Handle), (*create)(Handle *, unsigned);
+    *(void **)&context = dlsym(library(), "fakeContext");
+    FIND(set, "cuCtxSetCurrent", "cuCtxSetCurrent");
+    FIND(create, "cuStreamCreate", "cuStreamCreate");
+    for (int i = 0; i < 2; i++) set(context(i)), create(&streams[i], 0);
+    for (int i = 0; i < 4; i++) {
+        set(context(i % 2));
+        launch_scale(function, out, in, i + 1, COUNT, streams[i % 2]);
+    }
+    set(context(0));
+}
+
+// All kinds of memory in one launch: a table of pointers leads to each.
+static void kinds(void) {
+    Result (*managed)(Address *, size_t, unsigned), (*async)(Address *, size_t, Handle),
+        (*pitch)(Address *, size_t *, size_t, size_t, unsigned), (*pinned)(void **, size_t, unsigned);
+    size_t row;
+    Address made[4], table;
+    FIND(managed, "cuMemAllocManaged", "cuMemAllocManaged");
+    FIND(async, "cuMemAllocAsync", "cuMemAllocAsync");
+    FIND(pitch, "cuMemAllocPitch_v2", "cuMemAllocPitch");
+    FIND(pinned, "cuMemHostAlloc", "cuMemHostAlloc");
+    managed(&made[0], BYTES, 1);
+    async(&made[1], BYTES, NULL);
+    pitch(&made[2], &row, 1000, 3, 4);
+    pinned((void **)&made[3], BYTES, 0);
+    cuMemAlloc_(&table, sizeof made);
+    cuMemcpyHtoD_(table, made, sizeof made);
+    launch_scale(function, table, in, 0, 0, NULL);
+}
+
+// A program that becomes another one in the same process.
+static char *self;
+static void exec_other(void) {
+    launch_scale(function, out, in, 1, COUNT, NULL);
+    wait_for_first_unit(getpid());
+    execl(self, self, "packed", (char *)NULL);
 }
 
 static void packed(void) {
@@ -223,7 +278,9 @@ int main(int count, char **given) {
         void (*run)(void);
     } situations[] = {{"hang", hang},       {"killed", killed}, {"forked", forked},   {"captured", captured},
                       {"packed", packed},   {"nested", nested}, {"threads", threads}, {"pool", pool},
-                      {"textured", textured}, {"graph", graph}, {"built", built}};
+                      {"textured", textured}, {"graph", graph}, {"built", built},
+                      {"devices", devices}, {"kinds", kinds},   {"exec", exec_other}};
+    self = given[0];
     set_up();
     for (size_t i = 0; count > 1 && i < sizeof situations / sizeof *situations; i++)
         if (!strcmp(situations[i].name, given[1])) situations[i].run();
