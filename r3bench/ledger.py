@@ -166,7 +166,8 @@ class KernelResult:
 
     ``search`` is the mode, ``steps`` counts the texts proposed, and ``stopped`` says which budget or proposer ended the
     search before all were. ``split`` takes the winner's gain apart, ``stages`` gives the seconds of all evaluations
-    before promotion by stage (frontend, optimize, emit, load, verify, time ...), ``spent`` what the proposer took.
+    before promotion by stage (frontend, optimize, emit, load, verify, time ..., and what they waited in the queues for
+    builds and for the device), ``searched`` the seconds that this went on, ``spent`` what the proposer took.
     """
 
     kernel: str
@@ -202,6 +203,7 @@ class KernelResult:
     steps: int = 0
     split: tuple[Share, ...] = ()
     stages: tuple[tuple[str, float], ...] = ()
+    searched: float = 0.0
     spent: Spent = Spent()
 
     def __post_init__(self) -> None:

@@ -167,6 +167,7 @@ class Conclusion:
             steps=found.steps,
             split=self.split,
             stages=tuple((stage, round(seconds, 3)) for stage, seconds in sorted(found.stages.items())),
+            searched=round(found.seconds, 3),
             spent=found.asking.spent,
         )
 

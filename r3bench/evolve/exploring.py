@@ -309,6 +309,7 @@ def _speedup(program: Program) -> float:
 
 
 def _seconds(source: Source | None) -> float:
-    """What the evaluations of a source took in all."""
+    """What the evaluations of a source took in all, without their waiting."""
     outcomes = [outcome for _, outcome, _ in source.outcomes] if source is not None else []
-    return sum(seconds for outcome in outcomes for _, seconds in outcome.stages)
+    stages = (stage for outcome in outcomes for stage in outcome.stages)
+    return sum(seconds for name, seconds in stages if not name.startswith("queue"))

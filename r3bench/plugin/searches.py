@@ -283,14 +283,12 @@ class Searches:
 
 def written(folder: Path, kernels: list[KernelResult], top: Path) -> Generator[str, None, None]:
     """Where the report is, the commands that apply the patches one after the other, and the patches left out."""
-    from r3bench.report import applicable, busy_line, file_name, left_out
+    from r3bench.report import applicable, busy_line, file_name, left_out, work_line
 
     def shown(path: Path) -> Path:
         return path.relative_to(top) if path.is_relative_to(top) else path
 
-    busy = busy_line(kernels)
-    if busy:
-        yield busy
+    yield from filter(None, (busy_line(kernels), work_line(kernels)))
     yield f"report: {shown(folder / 'report.md')}"
     for kernel in kernels:
         yield from (f"{failed.detail} (--r3-resume)" for failed in kernel.failures if failed.status == "no answer yet")

@@ -11,10 +11,29 @@ from r3bench.report.patches import applicable, diff, left_out, overlap, overlap_
 from r3bench.report.prose import markdown
 from r3bench.report.runs import Run, gather
 from r3bench.report.terminal import table
-from r3bench.report.words import busy_line, device_line, file_name
+from r3bench.report.words import busy_line, device_line, file_name, work_line
 
 __all__ = [
-    "FORMAT", "Document", "Run", "applicable", "busy_line", "device_line", "diff", "document", "file_name", "gather",
-    "html", "left_out", "load", "markdown", "overlap", "overlap_line", "patch", "table", "write", "write_application",
+    "FORMAT",
+    "Document",
+    "Run",
+    "applicable",
+    "busy_line",
+    "device_line",
+    "diff",
+    "document",
+    "file_name",
+    "gather",
+    "html",
+    "left_out",
+    "load",
+    "markdown",
+    "overlap",
+    "overlap_line",
+    "patch",
+    "table",
+    "work_line",
+    "write",
+    "write_application",
     "write_document",
 ]  # fmt: skip

@@ -20,6 +20,7 @@ from r3bench.report.words import (
     source_name,
     where_line,
     words,
+    work_line,
 )
 
 
@@ -34,6 +35,8 @@ def markdown(document: Document) -> str:
         parts += [escape(where_line(document), 1000), ""]
     busy = busy_line(kernels)
     parts += [as_sentence(escape(busy)), ""] if busy else []
+    work = work_line(kernels)
+    parts += [as_sentence(work), ""] if work else []
     parts += short_grid((*HEAD, "evaluations"), [[*row(kernel), str(kernel.evaluations)] for kernel in kernels])
     parts += ["", "To reproduce:", "", command(document["reproduce"])] if kernels else []
     parts += ["", *folded("How to read this", _legend(kernels))]

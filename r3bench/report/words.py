@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -105,6 +106,22 @@ def busy_line(kernels: Iterable[KernelResult]) -> str:
     conditions = [each for _, each in found]
     moved = [f"the memory of {name} was relocated {each['relocated']}" for name, each in found if "relocated" in each]
     return "; ".join(filter(None, (_busy_cores(conditions) or _busy_gpu(conditions), *moved)))
+
+
+def work_line(kernels: Sequence[KernelResult]) -> str:
+    """How busy the device was while kernels were searched, and how many evaluations waited on average: by Little's law,
+    the time that they waited in all by the time it went on. Empty where nothing was evaluated."""
+    spent: defaultdict[str, float] = defaultdict(float)
+    for name, took in (stage for kernel in kernels for stage in kernel.stages):
+        spent[name] += took
+    seconds = max((kernel.searched for kernel in kernels), default=0.0)
+    if not seconds or "queue device" not in spent:
+        return ""
+    worked = sum(spent[stage] for stage in ("load", "verify", "time")) / seconds
+    return (
+        f"the device was at work {worked:.0%} of the search; on average {spent['queue build'] / seconds:.1f} "
+        f"evaluations waited to be built and {spent['queue device'] / seconds:.1f} for the device"
+    )
 
 
 def _busy_gpu(found: Sequence[Mapping[str, str]]) -> str:

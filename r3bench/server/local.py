@@ -15,13 +15,14 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
 from math import inf
 from pathlib import Path
 from threading import Event, Lock
+from time import perf_counter
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from filelock import Timeout
 
@@ -40,10 +41,27 @@ from r3bench.toolchain import Built, Compiler
 from r3bench.windows import procedure_for
 
 SWITCH_S = 5e-5
+ON_DEVICE = ("load", "verify", "time")
+
+Stages = tuple[tuple[str, float], ...]
 
 P = TypeVar("P")
 T = TypeVar("T")
-Run = Callable[[Material, Sequence[Future[Built]]], T]
+
+
+class Waits(NamedTuple):
+    """How long a request took for its builds, and then waited for the device."""
+
+    build_s: float
+    device_s: float
+
+    def added(self, stages: Stages) -> Stages:
+        """The stages with what it waited for before each: ``queue build``, ``queue device``."""
+        queued = max(0.0, self.build_s - sum(seconds for name, seconds in stages if name not in ON_DEVICE))
+        return (*stages, ("queue build", queued), ("queue device", self.device_s))
+
+
+Run = Callable[[Material, Sequence[Future[Built]], Waits], T]
 # What the device stage needs: the unit, the builds that were asked for, and last that of the recorded kernel.
 Prepared = tuple[Material, list[Future[Built]]]
 
@@ -107,10 +125,12 @@ class ReplayServer:
         ``once``, cut off where the variant is surely slower than the fastest of the same text that this device timed.
         """
 
-        def run(material: Material, builds: Sequence[Future[Built]]) -> Outcome:
+        def run(material: Material, builds: Sequence[Future[Built]], waits: Waits) -> Outcome:
             if timing == "none" or timing == "rank":
-                return self._evaluate(material, variant, builds, timing)
-            return self._once(material, variant, builds, races=timing == "race")
+                found = self._evaluate(material, variant, builds, timing)
+            else:
+                found = self._once(material, variant, builds, races=timing == "race")
+            return replace(found, stages=waits.added(found.stages))
 
         return self._request(capture, unit, (variant,), run)
 
@@ -152,7 +172,7 @@ class ReplayServer:
     def verify(self, capture: Capture, variant: Variant, level: Level, unit: int = 0) -> Future[Outcome]:
         """Verify a variant on one unit at a level; see :func:`r3bench.levels.examine`."""
 
-        def run(material: Material, builds: Sequence[Future[Built]]) -> Outcome:
+        def run(material: Material, builds: Sequence[Future[Built]], waits: Waits) -> Outcome:
             with self._placed(material, builds[-1]) as placement:
                 return examine(placement, variant, level, self._compiler, timeout_s=self._timeout_s)
 
@@ -161,7 +181,7 @@ class ReplayServer:
     def profile(self, capture: Capture, unit: int = 0) -> Future[dict[str, str]]:
         """What the device tells of the recorded kernel and of itself; see :func:`r3bench.replay.profile`."""
 
-        def run(material: Material, builds: Sequence[Future[Built]]) -> dict[str, str]:
+        def run(material: Material, builds: Sequence[Future[Built]], waits: Waits) -> dict[str, str]:
             with self._placed(material, builds[-1]) as placement:
                 return profile(placement, builds[-1])
 
@@ -184,7 +204,7 @@ class ReplayServer:
         """
         budget = Budget(kernels=kernels, looks=looks)
 
-        def run(material: Material, builds: Sequence[Future[Built]]) -> Comparison:
+        def run(material: Material, builds: Sequence[Future[Built]], waits: Waits) -> Comparison:
             arms = (baseline, builds[0]), (candidate, builds[1])
             terms = Terms(gate=gate, budget=budget, procedure=procedure_for(self.target, timeout_s=self._timeout_s))
             with self._placed(material, builds[-1]) as placement:
@@ -265,7 +285,14 @@ class ReplayServer:
     def _request(self, capture: Capture, unit: int, variants: Sequence[Variant], run: Run[T]) -> Future[T]:
         def go_on(prepared: Prepared, result: Future[T]) -> None:
             material, builds = prepared
-            when_all(builds, lambda: self._enter_device_stage(result, lambda: run(material, builds)))
+            asked = perf_counter()
+
+            def built() -> None:
+                ended = perf_counter()
+                waits = partial(Waits, ended - asked)
+                self._enter_device_stage(result, lambda: run(material, builds, waits(perf_counter() - ended)))
+
+            when_all(builds, built)
 
         return self._enter(lambda: self._prepare(capture, unit, variants), go_on)
 

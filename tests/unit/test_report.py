@@ -340,6 +340,17 @@ def test_a_disturbed_gpu_is_told(conditions: dict[str, str], expected: str) -> N
     assert bool(expected) is bool(found)
 
 
+def test_how_busy_the_device_was_and_who_waited_is_told() -> None:
+    stages = (("emit", 9.0), ("load", 5.0), ("queue build", 25.0), ("queue device", 4.0))
+    kernels = [replace(PLAIN, stages=stages, searched=10.0), replace(PLAIN, stages=stages[:2], searched=8.0)]
+    waited = "of the search; on average 2.5 evaluations waited to be built and 0.4 for the device"
+    assert report.work_line(kernels) == f"the device was at work 100% {waited}"
+    assert report.work_line([PLAIN]) == ""
+    document = report.document("demo", kernels[:1])
+    assert f"at work 50% {waited}." in report.markdown(document)
+    assert f"at work 50% {waited}." in report.html(document)
+
+
 def test_a_unit_that_was_relocated_is_told() -> None:
     kernels = [replace(PLAIN, conditions=(("relocated", "by the table of pointers"),))]
     sentence = f"the memory of {PLAIN.kernel} was relocated by the table of pointers"

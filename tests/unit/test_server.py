@@ -84,6 +84,18 @@ def test_a_request_gives_the_outcome_of_a_replay(running: ReplayServer, recorded
     assert found.measurement.samples_ns[0] == 80_000.0
 
 
+def test_an_outcome_says_how_long_it_waited(running: ReplayServer, recorded: Capture, compiler: FakeCompiler) -> None:
+    compiler.gate.clear()
+    future = running.submit(recorded, Variant(), timing="none")
+    until(lambda: len(compiler.requests) == 2)  # the recorded kernel, too
+    time.sleep(0.05)
+    compiler.gate.set()
+    waited = dict(future.result(10).stages)
+    assert list(waited) == ["frontend", "load", "verify", "queue build", "queue device"]
+    assert waited["queue build"] > 0.045  # all but the 0.001 s of its front end
+    assert 0 <= waited["queue device"] < 5
+
+
 def test_a_request_may_only_verify(running: ReplayServer, recorded: Capture) -> None:
     found = running.submit(recorded, Variant(), timing="none").result(10)
     assert (found.verdict.status, found.measurement) == (Status.MATCH, None)

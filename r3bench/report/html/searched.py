@@ -14,7 +14,7 @@ from r3bench.report.html.plot import figure
 from r3bench.report.html.tables import Cell, table
 from r3bench.report.patches import also, overlap_words
 from r3bench.report.prose import LEGEND
-from r3bench.report.words import as_sentence, busy_line, course, duration, result_word, source_name, speedup
+from r3bench.report.words import as_sentence, busy_line, course, duration, result_word, source_name, speedup, work_line
 from r3bench.stats import Comparison, Decision
 
 SOURCES = 15  # rows of a kernel's tables of sources and failures
@@ -33,6 +33,7 @@ def searched(document: Mapping[str, Any]) -> tuple[str, list[Markup]]:
     warnings = [as_sentence(line) if (line := busy_line(kernels)) else "", _damage(document["damaged_ledger_lines"])]
     main = [
         *_overview(kernels),
+        *([element("p", as_sentence(line))] if (line := work_line(kernels)) else []),
         element("h2", "Kernels", id="kernels"),
         table("Largest gain first. Headings sort.", _HEAD, [_row(kernel) for kernel in kernels]),
         *_methods(entries),
