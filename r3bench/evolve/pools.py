@@ -77,9 +77,10 @@ class Pace:
 
     @property
     def ahead(self) -> int:
-        """One more than fill the places, and as many proposals as one evaluation takes, as far as staleness allows."""
+        """One more than fill the places, and as many as are proposed while one is evaluated (at least one), as far as
+        staleness allows."""
         ratio = self._proposing / self._evaluating if self._evaluating else 1.0
-        return max(1, min(self._most, self._evaluated + ceil(ratio)))
+        return max(1, min(self._most, self._evaluated + max(1, ceil(ratio))))
 
     def learn(self, proposing_s: float, evaluating_s: float) -> None:
         """What the last child took: the seconds of its answers and those of its evaluations."""
