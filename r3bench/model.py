@@ -248,6 +248,9 @@ class Specialization:
     align: bool = False
 
 
+Pipeline = Literal["O0", "O1", "O2", "O3"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
     """How IR becomes code: base pipeline, extra passes in order, tuning, specialization, launch bounds, registers.
@@ -258,7 +261,7 @@ class Configuration:
     ``Configuration()`` is the default pipeline.
     """
 
-    pipeline: Literal["O1", "O2", "O3"] = "O3"
+    pipeline: Pipeline = "O3"
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     tuning: tuple[tuple[str, int | bool], ...] = ()

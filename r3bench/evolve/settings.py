@@ -53,11 +53,12 @@ class Settings:
     migrate every ``migrate`` steps; ``axes`` span the archive. Each text gets ``trials`` configurations; in a ``race``
     only the better half of the texts gets more than 2, and the best quarter more than 6, and a configuration is timed
     to the end only while it may be faster than the best of its text. At most ``stale`` programs join an island between
-    the drawing of a parent and the judgement of its child. ``in_flight`` configurations of a
-    text are out at once, ``evaluating`` of all together, and ``proposing`` answers are awaited. ``fast_math`` lets
-    configurations change results within the tolerance; ``profile`` tells whoever proposes the device's bandwidth and,
-    where they can be had, the recorded kernel's hardware counters. Up to ``contests`` candidates of a kernel stand
-    against the baseline, with this ``gate``; ``kernels`` is how many the session searches: they share its error budget.
+    the drawing of a parent and the judgement of its child. ``in_flight`` configurations of a text are out at once,
+    ``evaluating`` of all together, and ``proposing`` answers are awaited. ``fast_math`` lets configurations change
+    results within the tolerance; so many ``slots`` for passes let the search make pipelines itself; ``profile`` tells
+    whoever proposes the device's bandwidth and, where they can be had, the recorded kernel's hardware counters. Up to
+    ``contests`` candidates of a kernel stand against the baseline, with this ``gate``; ``kernels`` is how many the
+    session searches: they share its error budget.
     """
 
     search: Search = "full"
@@ -73,6 +74,7 @@ class Settings:
     evaluating: int = 4
     proposing: int = 4
     fast_math: bool = False
+    slots: int = 0
     profile: bool = False
     limits: Limits = Limits()
     contests: int = 3

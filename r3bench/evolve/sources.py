@@ -40,7 +40,7 @@ class Source:
 
     def variant(self, ask: Ask) -> Variant:
         """What an ask of this source's tuner means."""
-        configuration, launch = self.space.decode(ask.point)
+        configuration, launch = ask.meaning
         if self.launch is not None:
             launch = replace(self.launch, block=launch.block) if launch is not None else self.launch
         return Variant(files=self.files, configuration=configuration, launch=launch)
@@ -89,7 +89,8 @@ def make_source(
     unit, own = capture.units[0], int(content_id(capture.name, files, launch, settings.seed)[:8], 16)
     chosen = launch.block if launch is not None else unit.launch.block
     blocks = remix.legal_blocks(capture, unit, dict(files)) if chosen == unit.launch.block else ()
-    space = Space.for_unit(capture, unit, target, blocks, launch, fast_math=settings.fast_math)
+    fast_math, slots = settings.fast_math, settings.slots
+    space = Space.for_unit(capture, unit, target, blocks, launch, fast_math=fast_math, slots=slots)
     return Source(step, rule, description, files, launch, space, Tuner(space, own))
 
 

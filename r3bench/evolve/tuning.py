@@ -1,7 +1,8 @@
 """Bayesian optimization (TPE) of one source's configuration: one study in memory per source, nothing on disk.
 
 TPE ignores trials told as failed and goes on proposing what fails, so a failure is told as a finished trial that
-violates a constraint. Points already asked for are answered from memory and never returned twice.
+violates a constraint. Points already asked for, and those that mean
+the same, are answered from memory and never returned twice.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
 
+from r3bench.model import Configuration, LaunchRule
 from r3bench.space import Space, Value
 
 Point = Mapping[str, Value]
@@ -31,9 +33,10 @@ _CONSTRAINT = "the kernel matches"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ask:
-    """A point to try; hand it back to :meth:`Tuner.tell`."""
+    """A point to try, and what it means; hand it back to :meth:`Tuner.tell`."""
 
     point: dict[str, Value]
+    meaning: tuple[Configuration, LaunchRule | None]
     trial: optuna.trial.Trial
 
 
@@ -52,7 +55,7 @@ class Tuner:
         self._distributions: dict[str, BaseDistribution] = {
             knob.name: IntDistribution(0, len(knob.values) - 1) for knob in space.knobs
         }
-        self._known: dict[tuple[Value, ...], float | None] = {}
+        self._known: dict[tuple[Configuration, LaunchRule | None], float | None] = {}
         self._best: tuple[float, dict[str, Value]] | None = None
         self._waiting: deque[Point] = deque((space.default, specialized(space)))
         ordered = {knob.name for knob in space.knobs if knob.ordered}
@@ -78,16 +81,17 @@ class Tuner:
             trial = self._study.ask(self._distributions)
             written = trial.params  # a property that copies: read once
             point = {knob.name: knob.values[written[knob.name]] for knob in self._space.knobs}
-            if self._key(point) not in self._known:
-                self._known[self._key(point)] = None
-                return Ask(point, trial)
-            self._report(trial, self._known[self._key(point)])
+            meaning = self._space.decode(point)
+            if meaning not in self._known:
+                self._known[meaning] = None
+                return Ask(point, meaning, trial)
+            self._report(trial, self._known[meaning])
         return None
 
     def tell(self, ask: Ask, ns: float | None, cut_ns: float | None = None) -> None:
         """The nanoseconds per launch of a point; None where it failed in any way, or where its timing was cut off at
         ``cut_ns``: such a point is learned from, but never the best."""
-        self._known[self._key(ask.point)] = known = ns if ns is not None else cut_ns
+        self._known[ask.meaning] = known = ns if ns is not None else cut_ns
         self._report(ask.trial, known)
         if ns is not None and (self._best is None or ns < self._best[0]):
             self._best = ns, ask.point
@@ -103,11 +107,9 @@ class Tuner:
     def _neighbour(self) -> dict[str, Value]:
         """The best point with one to three knobs changed."""
         point = self.best or self._space.default
-        knobs = self._random.sample(self._space.knobs, min(len(self._space.knobs), self._random.randint(1, 3)))
+        knobs = [knob for knob in self._space.knobs if self._space.matters(knob, point)]
+        knobs = self._random.sample(knobs, min(len(knobs), self._random.randint(1, 3)))
         return point | {knob.name: self._random.choice(knob.values) for knob in knobs}
-
-    def _key(self, point: Point) -> tuple[Value, ...]:
-        return tuple(point[knob.name] for knob in self._space.knobs)
 
 
 class _Sampler(optuna.samplers.TPESampler):

@@ -160,6 +160,7 @@ def settings(item: CaptureItem, kernels: int) -> Settings:
         evaluating=max(Settings().evaluating, server_of(config).at_once),
         proposing=int(number(config, "proposing")),
         fast_math=bool(option(config, "fast_math")),
+        slots=int(number(config, "slots")),
         profile=any(kind not in ("rules", "recorded") for _, kind, _ in check_proposers(who_proposes(config))),
         limits=Limits(
             seconds=number(config, "seconds") * kernels,

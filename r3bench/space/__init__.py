@@ -9,18 +9,9 @@ one knob. The default point is the default pipeline with the recorded launch.
 from __future__ import annotations
 
 from r3bench.space.facts import UnitFacts, unit_facts
-from r3bench.space.knobs import (
-    ASSEMBLER,
-    DRIVERS,
-    EXTRA_PASSES,
-    OPTION_NAMES,
-    OPTIONS,
-    ORDERS,
-    TUNING,
-    Knob,
-    Options,
-    Value,
-)
+from r3bench.space.knob import Knob, Value
+from r3bench.space.knobs import ASSEMBLER, DRIVERS, OPTION_NAMES, OPTIONS, TUNING, Options
+from r3bench.space.passes import EXTRA_PASSES, PASSES
 from r3bench.space.points import Space
 
 __all__ = [
@@ -29,7 +20,7 @@ __all__ = [
     "EXTRA_PASSES",
     "OPTIONS",
     "OPTION_NAMES",
-    "ORDERS",
+    "PASSES",
     "TUNING",
     "Knob",
     "Options",

@@ -3,60 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from hashlib import sha256
 from math import prod
 from typing import Literal
 
 from r3bench.model import Dim3, Parameter, Target
+from r3bench.space import passes
 from r3bench.space.facts import UnitFacts
-
-Value = bool | int | str
-
-
-@dataclass(frozen=True, slots=True)
-class Knob:
-    """One choice; ``values[0]`` is the default. ``ordered`` says that neighbours in ``values`` are alike."""
-
-    name: str
-    values: tuple[Value, ...]
-    ordered: bool = False
-
-    @property
-    def default(self) -> Value:
-        return self.values[0]
-
-
-EXTRA_PASSES = (
-    "sroa",
-    "simplify_cfg",
-    "instruction_combine",
-    "reassociate",
-    "new_gvn",
-    "jump_threading",
-    "loop_rotate",
-    "loop_unroll",
-    "loop_unroll_and_jam",
-    "loop_strength_reduce",
-    "sinking",
-    "lower_switch",
-)
-"""Extra passes, each off, before or after the base pipeline or both; their order is a knob of its own."""
-
-_SHUFFLES = 14
-
-
-def _orders() -> tuple[tuple[str, ...], ...]:
-    """As listed, reversed, and some shuffles by hash: the same in every process and version of Python."""
-
-    def shuffled(number: int) -> tuple[str, ...]:
-        return tuple(sorted(EXTRA_PASSES, key=lambda name: sha256(f"{number} {name}".encode()).digest()))
-
-    return (EXTRA_PASSES, EXTRA_PASSES[::-1], *(shuffled(number) for number in range(_SHUFFLES)))
-
-
-ORDERS = _orders()
-"""The orders in which extra passes may run; the knob ``order`` is an index into this."""
+from r3bench.space.knob import Knob, Value
 
 TUNING: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
     "cpu": {
@@ -152,10 +105,17 @@ def block_name(block: Dim3) -> str:
 
 
 def knobs_of(
-    facts: UnitFacts, target: Target, blocks: Sequence[Dim3], language: str = "cuda", *, fast_math: bool
+    facts: UnitFacts,
+    target: Target,
+    blocks: Sequence[Dim3],
+    language: str = "cuda",
+    *,
+    fast_math: bool,
+    slots: int = 0,
 ) -> Iterable[Knob]:
     """All knobs of a kernel; PTX text is behind the compiler, so that only its assembler and its launch are left."""
     if language != "ptx":
+        yield from passes.knobs(slots)
         yield from _compiler_knobs(facts, target, blocks, fast_math=fast_math and language != "llvm")
     if target.device == "cuda":
         for name, values in ASSEMBLER.items():
@@ -165,10 +125,6 @@ def knobs_of(
 
 
 def _compiler_knobs(facts: UnitFacts, target: Target, blocks: Sequence[Dim3], *, fast_math: bool) -> Iterable[Knob]:
-    yield Knob("pipeline", ("O3", "O2", "O1"), ordered=True)
-    for name in EXTRA_PASSES:
-        yield Knob(f"pass.{name}", ("off", "before", "after", "both"))
-    yield Knob("order", tuple(range(len(ORDERS))))
     for name, values in TUNING.get(target.device, {}).items():
         yield Knob(f"tuning.{name}", values)
     for name, settings in OPTIONS.get(target.device, {}).items():

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
-from r3bench.model import Capture, Configuration, Dim3, LaunchRule, Parameter, ReplayUnit, Specialization, Target
+from r3bench.model import (
+    Capture,
+    Configuration,
+    Dim3,
+    LaunchRule,
+    Parameter,
+    Pipeline,
+    ReplayUnit,
+    Specialization,
+    Target,
+)
+from r3bench.space import passes
 from r3bench.space.facts import unit_facts
-from r3bench.space.knobs import BOUNDS, OPTIONS, ORDERS, Knob, Options, Value, block_name, knobs_of, named_arguments
+from r3bench.space.knob import Knob, Value
+from r3bench.space.knobs import BOUNDS, OPTIONS, Options, block_name, knobs_of, named_arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +42,19 @@ class Space:
         launch: LaunchRule | None = None,
         *,
         fast_math: bool = False,
+        slots: int = 0,
     ) -> Space:
         """The space of a unit.
 
         ``legal_blocks`` are block shapes it may run with; that of ``launch`` (None: the recorded one) always is, and
-        comes first. ``fast_math`` lets the search change results within the tolerance for speed.
+        comes first. ``fast_math`` lets the search change results within the tolerance for speed; so many ``slots`` for
+        passes take the place of the extra passes.
         """
         chosen = launch.apply(unit.launch) if launch is not None else unit.launch
         blocks = (chosen.block, *(block for block in legal_blocks if block != chosen.block))
         language = capture.source.language if capture.source else "cuda"
         facts = unit_facts(capture.parameters, unit, chosen)
-        knobs = knobs_of(facts, target, blocks, language, fast_math=fast_math)
+        knobs = knobs_of(facts, target, blocks, language, fast_math=fast_math, slots=slots)
         return cls(target.device, tuple(knobs), capture.parameters, blocks)
 
     @property
@@ -54,15 +68,19 @@ class Space:
                 return knob
         raise KeyError(name)
 
+    def matters(self, knob: Knob, point: Mapping[str, Value]) -> bool:
+        """Whether this knob's value changes what a point means."""
+        return passes.matters(knob, point)
+
     def decode(self, point: Mapping[str, Value]) -> tuple[Configuration, LaunchRule | None]:
         """What a point means; knobs left out have their default. ValueError for a knob or value that is not here."""
         values = self.default | self._checked(point)
-        order = ORDERS[int(values.get("order", 0))]
+        before, after = passes.decoded(values)
         bound, min_blocks, registers = _bound(values.get("bounds", "none"))
         configuration = Configuration(
             pipeline=_pipeline(values.get("pipeline", "O3")),
-            before=tuple(name for name in order if values.get(f"pass.{name}") in ("before", "both")),
-            after=tuple(name for name in order if values.get(f"pass.{name}") in ("after", "both")),
+            before=before,
+            after=after,
             tuning=tuple(_tuning(self._chosen("tuning.", values))),
             options=self._options(values),
             specialize=self._specialization(values),
@@ -78,9 +96,8 @@ class Space:
         """A point that means this configuration and launch; ValueError where the space has none."""
         point = self.default
         point["pipeline"] = configuration.pipeline
-        point |= {f"pass.{name}": "before" for name in configuration.before}
-        point |= {f"pass.{name}": "both" if name in configuration.before else "after" for name in configuration.after}
-        point["order"] = _order(configuration)
+        slots = sum(name.startswith("slot.") for name in point)
+        point |= passes.encoded(configuration.before, configuration.after, slots)
         point |= {f"tuning.{name}": value for name, value in configuration.tuning}
         point |= self._option_values(configuration.options)
         point |= self._specialization_values(configuration.specialize)
@@ -147,8 +164,8 @@ class Space:
         return LaunchRule(block=next(block for block in self.blocks if block_name(block) == chosen))
 
 
-def _pipeline(value: Value) -> Literal["O1", "O2", "O3"]:
-    return "O1" if value == "O1" else "O2" if value == "O2" else "O3"
+def _pipeline(value: Value) -> Pipeline:
+    return next(level for level in get_args(Pipeline) if level == value)
 
 
 def _tuning(chosen: Iterable[tuple[str, Value]]) -> Iterable[tuple[str, int | bool]]:
@@ -169,17 +186,6 @@ def _bounds_value(configuration: Configuration) -> dict[str, Value]:
         if tuple(bound) == wanted:
             return {"bounds": name}
     raise ValueError("these launch bounds lie outside the search space")
-
-
-def _order(configuration: Configuration) -> int:
-    """The first of ORDERS in which this configuration's extra passes run as it says."""
-    for number, order in enumerate(ORDERS):
-        kept = [
-            tuple(name for name in order if name in chosen) for chosen in (configuration.before, configuration.after)
-        ]
-        if kept == [configuration.before, configuration.after]:
-            return number
-    raise ValueError("the search space does not have these extra passes in this order")
 
 
 def _sorted(configuration: Configuration) -> Configuration:

@@ -6,19 +6,9 @@ import llvmlite.binding as llvm
 
 from r3bench.errors import BuildError
 from r3bench.model import Configuration
+from r3bench.space import PASSES
 
 TUNING = ("loop_unrolling", "loop_vectorization", "slp_vectorization", "loop_interleaving", "inlining_threshold")
-
-PASSES = frozenset(
-    {
-        "aggressive_dce", "aggressive_instcombine", "break_critical_edges", "dead_code_elimination",
-        "dead_store_elimination", "instruction_combine", "ipsccp", "jump_threading", "lcssa", "loop_deletion",
-        "loop_rotate", "loop_simplify", "loop_strength_reduce", "loop_unroll", "loop_unroll_and_jam", "lower_switch",
-        "mem_copy_opt", "merge_functions", "new_gvn", "reassociate", "register_to_memory", "sccp", "simplify_cfg",
-        "sinking", "sroa", "tail_call_elimination",
-    }
-)  # fmt: skip
-"""Single passes a configuration may name: those of llvmlite that keep a kernel's meaning."""
 
 
 def check(configuration: Configuration) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from r3bench import frontend
 from r3bench.devices import Device, open_device
+from r3bench.errors import BuildError
 from r3bench.model import (
     Allocation,
     Capture,
@@ -115,11 +117,17 @@ def test_every_configuration_computes_the_same(symbol: str, typed_ir: str, devic
 
     expected = results(Variant())
     assert any(not np.array_equal(expected[name], buffers[name]) for name in buffers)
-    space = Space.for_unit(capture, unit, device.target, legal_blocks(capture, unit, {"knobs.cu": TEXT}))
+    blocks = legal_blocks(capture, unit, {"knobs.cu": TEXT})
+    space, free = (Space.for_unit(capture, unit, device.target, blocks, slots=slots) for slots in (0, 8))
     assert "block" in {knob.name for knob in space.knobs}
-    for configuration, launch in points(space, 4, seed=len(symbol)):
-        for name, actual in results(Variant(configuration=configuration, launch=launch)).items():
-            np.testing.assert_allclose(actual, expected[name], rtol=2e-5, atol=1e-6, err_msg=f"{name}: {configuration}")
+    chosen, built = [*points(space, 4, seed=len(symbol)), *points(free, 3, seed=len(symbol))], 0
+    for configuration, launch in chosen:
+        with suppress(BuildError):  # some orders of LLVM's loop passes end it
+            for name, actual in results(Variant(configuration=configuration, launch=launch)).items():
+                said = f"{name}: {configuration}"
+                np.testing.assert_allclose(actual, expected[name], rtol=2e-5, atol=1e-6, err_msg=said)
+            built += 1
+    assert built >= len(chosen) - 2
     device.release(memory)
 
 

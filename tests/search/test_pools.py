@@ -12,7 +12,7 @@ from r3bench.evolve.pools import Pace, Place, Pool, Rank
 from r3bench.evolve.settings import Settings
 from r3bench.evolve.sources import Source, make_source
 from r3bench.evolve.tuning import Ask
-from r3bench.model import Outcome, Status, Target, Verdict
+from r3bench.model import Configuration, Outcome, Status, Target, Verdict
 from tests.search.fake_server import FAKE, TEXT, capture
 
 
@@ -77,7 +77,7 @@ def source(*times: float | None) -> Source:
         capture="demo/smooth", unit=0, variant="v", target=Target(device="cpu", arch="fake"),
         verdict=Verdict(status=Status.MATCH),
     )  # fmt: skip
-    made.outcomes = [(Ask({}, None), outcome, ns) for ns in times]  # type: ignore[arg-type]
+    made.outcomes = [(Ask({}, (Configuration(), None), None), outcome, ns) for ns in times]  # type: ignore[arg-type]
     return made
 
 

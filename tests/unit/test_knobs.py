@@ -83,7 +83,7 @@ def test_the_order_of_extra_passes_changes_code(compiler: Compiler) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize("pipeline", ["O1", "O2"])
+@pytest.mark.parametrize("pipeline", ["O0", "O1", "O2"])
 def test_each_pipeline_changes_code(compiler: Compiler, device: str, pipeline: str) -> None:
     assert differs(compiler, device, Configuration(pipeline=pipeline))  # type: ignore[arg-type]
 

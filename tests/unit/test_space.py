@@ -20,7 +20,7 @@ from r3bench.model import (
     Specialization,
     Target,
 )
-from r3bench.space import EXTRA_PASSES, ORDERS, Knob, Space, unit_facts
+from r3bench.space import EXTRA_PASSES, Knob, Space, unit_facts
 
 CUDA, CPU = Target(device="cuda", arch="sm_90"), Target(device="cpu", arch="znver3")
 PARAMETERS = (
@@ -94,12 +94,38 @@ def test_fast_math_is_a_knob_only_where_it_is_allowed() -> None:
     assert {knob.name for knob in space().knobs} - names == {"fast_math", "block"}
 
 
-def test_the_order_knob_orders_the_extra_passes() -> None:
+def test_every_order_of_the_extra_passes_is_a_point() -> None:
     every = {f"pass.{name}": "before" for name in EXTRA_PASSES}
-    orders = [space().decode({**every, "order": number})[0].before for number in range(len(ORDERS))]
-    assert orders[0] == EXTRA_PASSES
-    assert orders[1] == EXTRA_PASSES[::-1]
-    assert len(set(orders)) == len(ORDERS)
+    assert space().decode(every)[0].before == EXTRA_PASSES
+    choose = random.Random(1)
+    for _ in range(100):
+        order = tuple(choose.sample(EXTRA_PASSES, choose.randint(0, len(EXTRA_PASSES))))
+        meant = Configuration(before=order, after=order[::2])
+        assert space().decode(space().encode(meant)) == (meant, None)
+
+
+def test_passes_before_and_after_share_one_order() -> None:
+    with pytest.raises(ValueError, match="in this order"):
+        space().encode(Configuration(before=("sroa", "sinking"), after=("sinking", "sroa")))
+
+
+def test_only_the_rank_of_a_pass_that_runs_matters() -> None:
+    here = space()
+    point = here.default | {"pass.sroa": "after"}
+    idle = {knob.name for knob in here.knobs if not here.matters(knob, point)}
+    assert idle == {f"rank.{name}" for name in EXTRA_PASSES if name != "sroa"}
+
+
+def test_slots_make_a_pipeline_of_any_passes_in_any_order() -> None:
+    free = Space.for_unit(capture(), unit(), CPU, slots=4)
+    assert not [knob.name for knob in free.knobs if knob.name.startswith(("pass.", "rank."))]
+    assert free.decode(free.default) == (Configuration(), None)
+    point = {"pipeline": "O0", "slot.0": "sroa", "slot.2": "lcssa", "slot.3": "sroa"}
+    meant = Configuration(pipeline="O0", before=("sroa", "lcssa", "sroa"))
+    assert free.decode(point) == (meant, None)
+    assert free.decode(free.encode(meant)) == (meant, None)
+    with pytest.raises(ValueError, match=r"knob 'slot\.4'"):
+        free.encode(Configuration(before=("sroa",) * 5))
 
 
 @pytest.mark.parametrize("target", [CUDA, CPU])
