@@ -19,6 +19,10 @@ from r3bench.stats import Decision
 pytestmark = pytest.mark.gpu
 
 CAPTURES = sorted((TOP / "captures" / "miniweather").glob("*.zarr"))
+# What the driver says of every kernel, and what a reader of a contest is told of the GPU.
+READ_BACK = {"registers", "local_bytes", "static_shared_bytes", "blocks_per_multiprocessor"}
+TOLD = {"clock_mhz by block", "throttled_blocks", "launch_floor_ns", "other_processes", "temperature_c", "addresses",
+        "unit", "cache", "warm_baseline_ns", "warm_candidate_ns"}  # fmt: skip
 UNITS = [(path, index) for path in CAPTURES for index in range(3)]
 
 
@@ -75,6 +79,8 @@ def test_an_image_of_nvcc_is_recorded_and_is_the_baseline(server: ReplayServer, 
     )
     assert [found.verdict.status for found in (recorded, ours)] == [Status.MATCH, Status.MATCH]
     assert recorded.binary == hashlib.sha256(image).hexdigest() != ours.binary
+    assert dict(recorded.facts).keys() >= READ_BACK
+    assert READ_BACK | {"spill_store_bytes", "spill_load_bytes"} <= dict(ours.facts).keys()
 
 
 def test_a_configuration_is_compared_with_the_default(server: ReplayServer) -> None:
@@ -82,7 +88,11 @@ def test_a_configuration_is_compared_with_the_default(server: ReplayServer) -> N
     slow = Variant(configuration=Configuration(assembler=(("opt-level", "0"),)))
     fast = Variant(configuration=Configuration(specialize=Specialization(block=True, noalias=True)))
     capture = store.open_capture(path)
-    assert server.compare(capture, 0, Variant(), slow).result(120).decision is Decision.SLOWER
+    found = server.compare(capture, 0, Variant(), slow).result(120)
+    assert found.decision is Decision.SLOWER
+    assert found.control is not None
+    assert dict(found.conditions).keys() >= TOLD
+    assert f"of {found.blocks}" in dict(found.conditions)["throttled_blocks"]
     assert server.compare(capture, 0, Variant(), Variant()).result(120).decision is Decision.IDENTICAL
     assert server.submit(capture, fast).result(60).verdict.status is Status.MATCH
 
