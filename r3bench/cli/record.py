@@ -9,17 +9,22 @@ import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from r3bench.cli.progress import Bar
 from r3bench.cli.values import nbytes, numbers, pattern, positive, ranks
 
 if TYPE_CHECKING:
+    from r3bench.model import Capture
     from r3bench.record.application import Plan
     from r3bench.record.dump import Launched
     from r3bench.record.sources import Found
 
+# Captures written at a time; each holds one launch's memory.
+_AT_ONCE = 4
 _ADDED = ("launches", "recorded", "gpu_seconds", "timed")
 
 
@@ -69,10 +74,7 @@ def record(arguments: argparse.Namespace) -> int:
         if arguments.list:
             print(profile(processes))
             return 0
-        written = 0
-        for line in _convert(arguments, folder, name, out):
-            print(line, flush=True)
-            written += 1
+        written = _convert(arguments, folder, name, out)
     print(coverage(processes))
     return int(not written)
 
@@ -104,16 +106,26 @@ def _nothing(program: str, status: int) -> str:
     )
 
 
-def _convert(arguments: argparse.Namespace, folder: Path, name: str, out: Path) -> Iterator[str]:
-    """Write a capture for each kernel; a line about each."""
+def _convert(arguments: argparse.Namespace, folder: Path, name: str, out: Path) -> int:
+    """Write a capture for each kernel, several at a time, with a line about each; how many there are."""
     from r3bench.record import conversion, dump
 
     groups = conversion.grouped(list(dump.launches(folder)))
-    for group, kernel in zip(groups, conversion.file_names(groups), strict=True):
-        found, why = _source(arguments, group[0])
-        capture = conversion.write(out / f"{kernel}.zarr", name, arguments.command, group, found)
-        lack = f"; recorded {capture.lacks} ({why})" if capture.lacks else ""
-        yield f"{capture.path}: {len(capture.units)} launches of {capture.demangled}{lack}"
+    with Bar("launches", sum(map(len, groups))) as bar, ThreadPoolExecutor(_AT_ONCE) as threads:
+        written: list[tuple[Future[Capture], str]] = []
+        for group, kernel in zip(groups, conversion.file_names(groups), strict=True):
+            found, why = _source(arguments, group[0])
+            place = out / f"{kernel}.zarr"
+            one = threads.submit(conversion.write, place, name, arguments.command, group, found, bar.step)
+            written.append((one, why))
+        for one, why in written:
+            bar.say(_written(one.result(), why))
+    return len(written)
+
+
+def _written(capture: Capture, why: str) -> str:
+    lack = f"; recorded {capture.lacks} ({why})" if capture.lacks else ""
+    return f"{capture.path}: {len(capture.units)} launches of {capture.demangled}{lack}"
 
 
 def _source(arguments: argparse.Namespace, launched: Launched) -> tuple[Found | None, str]:
@@ -166,7 +178,7 @@ def plan(arguments: argparse.Namespace, folder: Path) -> Plan:
 
 
 def profile(processes: list[dict[str, Any]]) -> str:
-    """Kernels by their time on the GPU, and what a faster one can bring at most (Amdahl)."""
+    """Kernels by their time on the GPU, what a faster one can bring at most (Amdahl), and whether it is recordable."""
     from tabulate import tabulate
 
     from r3bench.record.names import demangled
@@ -183,10 +195,11 @@ def profile(processes: list[dict[str, Any]]) -> str:
             f"{1 / max(1 - k['gpu_seconds'] / total, 1e-3):.2f}x",
             " ".join(map(str, k["grid"])),
             " ".join(map(str, k["block"])),
+            "; ".join(f"no: {why}" for why in k["reasons"]) or "yes",
         )
         for k in kernels
     ]
-    heads = ("kernel", "launches", "GPU ms", "us each", "% of GPU", "bound", "last grid", "last block")
+    heads = ("kernel", "launches", "GPU ms", "us each", "% of GPU", "bound", "last grid", "last block", "recordable")
     return str(tabulate(rows, headers=heads, disable_numparse=True))
 
 

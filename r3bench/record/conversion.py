@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -286,9 +286,17 @@ def recorded_on(launched: Launched) -> tuple[tuple[str, str], ...]:
 
 
 def write(
-    path: Path, application: str, command: Sequence[str], group: Sequence[Launched], known: Found | None
+    path: Path,
+    application: str,
+    command: Sequence[str],
+    group: Sequence[Launched],
+    known: Found | None,
+    done: Callable[[], None] = lambda: None,
 ) -> Capture:
-    """One capture of the recorded launches of one kernel, in order; one launch is in memory at a time."""
+    """One capture of the recorded launches of one kernel, in order; one launch is in memory at a time.
+
+    ``done`` is called for each of them.
+    """
     first = group[0]
     parameters = parameters_of(first, known.parameters if known else ())
     units = tuple(unit(launched, index, parameters).unit for index, launched in enumerate(group))
@@ -305,9 +313,14 @@ def write(
         command=tuple(command),
         recorded_on=recorded_on(first),
     )
-    contents = (unit(launched, index, parameters).contents for index, launched in enumerate(group))
+    contents = (_told(unit(launched, index, parameters).contents, done) for index, launched in enumerate(group))
     texts, ir = (known.texts, known.ir) if known else (None, None)
     return store.write(path, capture, contents, texts, ir=ir, image=image[0] if image else None)
+
+
+def _told(contents: UnitContents, done: Callable[[], None]) -> UnitContents:
+    done()
+    return contents
 
 
 def grouped(found: Sequence[Launched]) -> list[list[Launched]]:

@@ -8,6 +8,7 @@
 #include "substitutes.h"
 #include "system.h"
 #include "timing.h"
+#include "unit.h"
 
 namespace r3 {
 
@@ -42,6 +43,13 @@ Result passed(Kernel &kernel, const Launch &launch) {
     return kernel.substitute ? launch_substituted(kernel, launch) : launch.pass(launch);
 }
 
+// Whether it can be recorded, asked at a kernel's first launch.
+void ask(Kernel &kernel, const Launch &launch) {
+    Unit *unit = Unit::create(kernel, launch, 0);
+    if (Problem problem = unit->refused()) coverage_count(kernel, problem);
+    destroy(unit);
+}
+
 // A free place with two events of the current context.
 Timed *place() {
     const Driver &real = driver();
@@ -61,6 +69,7 @@ Timed *place() {
 
 Result launch_timed(Kernel &kernel, const Launch &launch) {
     if (any_capture()) return passed(kernel, launch);
+    if (kernel.launches == 1 && plan().most_per_kernel > 0) ask(kernel, launch);
     Held held(ring_lock);
     Timed *timed = place();
     if (!timed) return passed(kernel, launch);

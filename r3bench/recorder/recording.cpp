@@ -66,9 +66,8 @@ Problem problem_of(Waited waited) {
     return waited == Waited::failed ? "the driver reported an error" : nullptr;
 }
 
-Problem prologue(Kernel &kernel, const Launch &launch, Unit &unit) {
+Problem prologue(Unit &unit) {
     if (any_capture()) return "a stream was being captured into a graph";
-    if (!kernel_describe(kernel, launch.function)) return "this driver does not say what parameters kernels have";
     if (recorded_bytes() >= plan().most_bytes) return "the recording is as large as was allowed";
     if (Problem problem = problem_of(wait_for_all(plan().timeout_s))) return problem;
     return unit.before();
@@ -88,7 +87,7 @@ Result passed(const Launch &launch, Unit &unit, Problem &problem) {
 // The launch itself goes on whatever happens to the recording of it.
 Result record(Kernel &kernel, const Launch &launch, long occurrence) {
     Unit *unit = Unit::create(kernel, launch, occurrence);
-    Problem problem = prologue(kernel, launch, *unit);
+    Problem problem = prologue(*unit);
     Result result = problem ? launch.pass(launch) : passed(launch, *unit, problem);
     if (!problem) {
         background_push(unit);

@@ -61,8 +61,7 @@ Problem Unit::before() {
     path.add("%s/%s.bin", folder(), name_);
     if (!file_.create(path.c_str())) return "the disk refused a file";
     if (driver().cuCtxGetCurrent(&context_)) return "the driver reported an error";
-    if (Problem problem = read_arguments()) return problem;
-    if (takes_texture()) return "it takes a texture or surface object";
+    if (Problem problem = refused()) return problem;
     reach_.begin();
     for (size_t i = 0; i + 8 <= arguments_.size(); i += 4) {
         uint64_t word;
@@ -72,6 +71,12 @@ Problem Unit::before() {
     if (Problem problem = set_aside_variables()) return problem;
     if (Problem problem = set_aside_reachable()) return problem;
     return hold();
+}
+
+Problem Unit::refused() {
+    if (!kernel_describe(*kernel_, launch_.function)) return "this driver does not say what parameters kernels have";
+    if (Problem problem = read_arguments()) return problem;
+    return takes_texture() ? "it takes a texture or surface object" : nullptr;
 }
 
 Problem Unit::read_arguments() {

@@ -243,6 +243,18 @@ def test_a_launch_with_a_texture_is_declared_not_recordable(recorded: Callable[.
     assert found.reasons == {"it takes a texture or surface object": 1}
 
 
+def test_the_list_says_what_can_be_recorded(program: Build, capfd: pytest.CaptureFixture[str]) -> None:
+    for situation, answer in (("textured", "no: it takes a texture or surface object"), ("packed", "yes")):
+        assert main(["record", "--list", "--", str(program("situations")), situation]) == 0
+        head, _, *rows = capfd.readouterr().out[:-1].splitlines()[-3:]
+        assert head.split("  ")[-1].strip() == "recordable"
+        assert rows[0].endswith(f"  {answer}")
+
+
+def test_launches_alike_are_told_from_others(recorded: Callable[..., Recorded]) -> None:
+    assert len(recorded("threads", distinct=True, max_per_kernel=9).launches) == 1
+
+
 def test_choices(program: Build, tmp_path: Path) -> None:
     app = [str(program("plain"))]
 
