@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +18,8 @@ from r3bench.store.root import open_root, parse
 
 if TYPE_CHECKING:
     import xarray
+
+_READERS = min(8, os.cpu_count() or 1)
 
 
 def open_capture(path: PathLike) -> Capture:
@@ -125,9 +129,12 @@ class Reader:
         group = f"units/{unit.index}/"
         arrays.check_room(2 * sum(buffer.nbytes for buffer in buffers(unit)), self._stored(group), where)
         named = {buffer_name(buffer): node_name(buffer_name(buffer)) for buffer in buffers(unit)}
+        before = {name: f"{group}before/{node}" for name, node in named.items()}
+        after = {name: f"{group}after/{named[name]}" for name in unit.written}
+        with ThreadPoolExecutor(_READERS) as readers:  # unpacking and hashing leave the interpreter to others
+            read = list(readers.map(self._read, (*before.values(), *after.values())))
         return UnitContents(
-            before={name: self._read(f"{group}before/{node}") for name, node in named.items()},
-            after={name: self._read(f"{group}after/{named[name]}") for name in unit.written},
+            before=dict(zip(before, read, strict=False)), after=dict(zip(after, read[len(before) :], strict=True))
         )
 
     def sources(self, capture: Capture) -> dict[str, str]:
