@@ -190,7 +190,7 @@ def profile(processes: list[dict[str, Any]]) -> str:
             demangled(k["kernel"]),
             k["launches"],
             f"{1e3 * k['gpu_seconds']:.3f}",
-            f"{1e6 * k['gpu_seconds'] / max(k['timed'], 1):.2f}",
+            f"{1e6 * k['gpu_seconds'] / k['launches']:.2f}",
             f"{100 * k['gpu_seconds'] / total:.1f}",
             f"{1 / max(1 - k['gpu_seconds'] / total, 1e-3):.2f}x",
             " ".join(map(str, k["grid"])),

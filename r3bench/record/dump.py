@@ -135,5 +135,11 @@ def filled(runs: Sequence[Run], pages: Pages, into: Bytes, start: int = 0) -> By
 
 
 def coverage(folder: Path) -> list[dict[str, Any]]:
-    """What became of every launch, by process; processes that launched nothing are left out."""
-    return [_parsed(path) for path in sorted(folder.glob("process-*/coverage.json"))]
+    """What became of every launch, by process; processes that launched nothing are left out.
+
+    Of a graph only the first launch is timed: the seconds of its kernels are those of all launches, by their mean.
+    """
+    processes = [_parsed(path) for path in sorted(folder.glob("process-*/coverage.json"))]
+    for kernel in (kernel for process in processes for kernel in process["kernels"]):
+        kernel["gpu_seconds"] *= kernel["launches"] / max(kernel["timed"], 1)
+    return processes

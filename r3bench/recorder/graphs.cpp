@@ -1,9 +1,10 @@
 // Graphs: the kernels in an instantiated one are counted whenever it is launched. To record one of them the graph is
-// cut: what comes before it, the kernel alone, what comes behind it.
+// cut: what comes before it, the kernel alone, what comes behind it. To time kernels it is cut so at its first launch.
 #include "coverage.h"
 #include "driver.h"
 #include "interpose.h"
 #include "plan.h"
+#include "profile.h"
 #include "recording.h"
 #include "streams.h"
 #include "substitutes.h"
@@ -26,6 +27,7 @@ struct Graph {
     Vector<Handle> order;
     Vector<Node> kernels;
     Problem problem;  // why it cannot be cut
+    bool timed;
 };
 
 // A part of a graph, and the kernel that is alone in it or null.
@@ -110,13 +112,22 @@ Launch launch_of(const KernelNode &held) {
     return launch;
 }
 
+// What stands for a node in the clone of ours; null where there is none.
+Handle kept_node(const Graph &graph, Handle node) {
+    Handle ours = nullptr;
+    bool found = graph.kept && !driver().cuGraphNodeFindInClone(&ours, node, graph.kept);
+    return found ? ours : nullptr;
+}
+
 // Have a node of an instantiated graph run a tuned kernel, if one fits; whether it does.
-bool substitute_node(Handle ready, Handle node, KernelNode held, Kernel &kernel) {
-    if (!kernel.substitute || !driver().cuGraphExecKernelNodeSetParams_v2) return false;
+bool substitute_node(const Graph &graph, Handle ready, Handle node, KernelNode held, Kernel &kernel) {
+    const Driver &real = driver();
+    if (!kernel.substitute || !real.cuGraphExecKernelNodeSetParams_v2) return false;
     Launch launch = launch_of(held);
     if (!substitute_for(kernel, launch)) return false;
     held.function = launch.function, held.kernel = nullptr, held.grid = launch.grid, held.block = launch.block;
-    return !driver().cuGraphExecKernelNodeSetParams_v2(ready, node, &held);
+    if (Handle ours = kept_node(graph, node)) real.cuGraphKernelNodeSetParams_v2(ours, &held);
+    return !real.cuGraphExecKernelNodeSetParams_v2(ready, node, &held);
 }
 
 // -- cutting --
@@ -127,7 +138,7 @@ void give_up(Graph &graph, Problem problem) {
 }
 
 bool worth_keeping(const Graph &graph) {
-    if (plan().profile || !plan().most_per_kernel) return false;
+    if (plan().profile) return true;
     for (const Node &node : graph.kernels)
         if (node.kernel->wanted && node.kernel->recorded < plan().most_per_kernel) return true;
     return false;
@@ -138,8 +149,6 @@ void keep(Graph &made, Handle graph) {
     made.problem = NOT_CUT;
     if (!driver().cuGraphClone || driver().cuGraphClone(&made.kept, graph)) return;
     if (!nodes_of(made.kept, made.order) || !put_in_order(made.order, made.kept)) return give_up(made, NOT_CUT);
-    made.kernels.clear();
-    collect(made.order, false, made.kernels);
     made.problem = nullptr;
 }
 
@@ -163,12 +172,15 @@ bool add_part(const Graph &graph, size_t first, size_t end, const Node *node, lo
     return parts.back().ready != nullptr;
 }
 
+// Whether a launch inside a graph is to be made alone.
+bool alone(const Node &node, long occurrence) { return plan().profile || launch_chosen(*node.kernel, occurrence); }
+
 bool cut(const Graph &graph, const Vector<long> &occurrences, Vector<Part> &parts) {
     size_t start = 0;
     bool whole = true;
     for (size_t i = 0; i < graph.kernels.size() && whole; i++) {
         const Node &node = graph.kernels[i];
-        if (node.place < 0 || !launch_chosen(*node.kernel, occurrences[i])) continue;
+        if (node.place < 0 || !alone(node, occurrences[i])) continue;
         size_t place = size_t(node.place);
         whole = add_part(graph, start, place, nullptr, 0, parts) &&
                 add_part(graph, place, place + 1, &node, occurrences[i], parts);
@@ -184,7 +196,9 @@ Result run_part(const Graph &graph, const Part &part, Handle stream) {
     KernelNode held = {};
     if (part.node && kernel_node(graph.order[size_t(part.node->place)], held)) launch = launch_of(held);
     launch.stream = stream, launch.graph = part.ready, launch.pass = pass_part;
-    return part.node ? launch_recorded(*part.node->kernel, launch, part.occurrence) : pass_part(launch);
+    if (!part.node) return pass_part(launch);
+    Kernel &kernel = *part.node->kernel;
+    return plan().profile ? launch_timed(kernel, launch) : launch_recorded(kernel, launch, part.occurrence);
 }
 
 // Launch a graph part by part; false where it could not be cut, and nothing of it ran.
@@ -214,11 +228,13 @@ bool count(Graph &graph, Vector<long> &occurrences) {
         Kernel &kernel = *node.kernel;
         occurrences.push(__atomic_fetch_add(&kernel.launches, 1, __ATOMIC_RELAXED));
         if (node.substituted) __atomic_fetch_add(&kernel.substituted, 1, __ATOMIC_RELAXED);
+        if (plan().profile) any = !graph.timed;
         if (plan().profile || !launch_chosen(kernel, occurrences.back())) continue;
         Problem problem = node.place < 0 ? "it is in a graph inside a graph" : graph.problem;
         if (problem) coverage_count(kernel, problem);
         else any = true;
     }
+    graph.timed = true;
     return any && graph.kept;
 }
 
@@ -240,12 +256,16 @@ static void instantiated(Handle ready, Handle graph, bool updated) {
     Graph *made = create<Graph>();
     Vector<Handle> nodes;
     if (nodes_of(graph, nodes)) collect(nodes, false, made->kernels);
+    if (worth_keeping(*made)) keep(*made, graph);
     for (Node &each : made->kernels) {
         KernelNode held = {};
         if (!updated && each.place >= 0 && !each.substituted && kernel_node(each.node, held))
-            each.substituted = substitute_node(ready, each.node, held, *each.kernel);
+            each.substituted = substitute_node(*made, ready, each.node, held, *each.kernel);
     }
-    if (worth_keeping(*made)) keep(*made, graph);
+    if (made->kept) {
+        made->kernels.clear();
+        collect(made->order, false, made->kernels);
+    }
     Held held(graphs_lock);
     graphs.at(ready) = made;
 }
@@ -265,12 +285,11 @@ static Result after_change(Result result, Handle ready, Handle node, const Kerne
     Graph *graph = result == SUCCESS ? graph_of(ready) : nullptr;
     Kernel *kernel = graph && given ? kernel_of(function_of(*given)) : nullptr;
     if (!kernel) return result;
+    Handle ours = kept_node(*graph, node);
+    if (ours && driver().cuGraphKernelNodeSetParams_v2(ours, given)) give_up(*graph, "its graph was changed");
     for (Node &each : graph->kernels)
-        if (each.node == node) each.substituted = substitute_node(ready, node, *given, *kernel);
-    Handle ours = nullptr;
-    const Driver &real = driver();
-    bool known = graph->kept && !real.cuGraphNodeFindInClone(&ours, node, graph->kept);
-    if (known && real.cuGraphKernelNodeSetParams_v2(ours, given)) give_up(*graph, "its graph was changed");
+        if (each.node == node || each.node == ours)
+            each.substituted = substitute_node(*graph, ready, node, *given, *kernel);
     return result;
 }
 

@@ -40,7 +40,7 @@ void collect(Timed &timed, bool wait) {
 }
 
 Result passed(Kernel &kernel, const Launch &launch) {
-    return kernel.substitute ? launch_substituted(kernel, launch) : launch.pass(launch);
+    return kernel.substitute && !launch.in_graph ? launch_substituted(kernel, launch) : launch.pass(launch);
 }
 
 // Whether it can be recorded, asked at a kernel's first launch.

@@ -119,7 +119,7 @@ def replays(folder: Path) -> None:
         for name, *arguments in TIMED:
             command = [str(folder / name), *arguments]
             own = trials.trial(command, Plan(folder=folder / f"times-{name}", profile=True))
-            seconds = {k["kernel"]: k["gpu_seconds"] / max(k["timed"], 1) for k in own.kernels}
+            seconds = {k["kernel"]: k["gpu_seconds"] / k["launches"] for k in own.kernels}
             plan = Plan(folder=folder / f"units-{name}", launches=(2,))
             run(command, plan, keep_output=True)
             for launched in dump.launches(plan.folder):

@@ -1,11 +1,13 @@
 // A libcuda.so.1 without a GPU: device memory is the host's, and kernels are functions that the program registers.
 // It answers for what the recorder and the test programs use, in the versions that the real one exports.
 #include <dlfcn.h>
+#include <malloc.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef int Result;
 typedef uint64_t Address;
@@ -36,6 +38,7 @@ typedef struct Variable {
 static Kernel *kernels;
 static Variable *variables;
 static int device_module, tuned_module, contexts[2], streams_made, busy_polls, capture_broken;
+static int generation;  // of contexts: what was made in one before a reset is gone
 static __thread int current, relaxed;
 static Handle capture_stream;
 static struct Graph *capturing;
@@ -78,6 +81,7 @@ Result cuCtxSetCurrent(Handle context) {
     return context == &contexts[current] ? SUCCESS : INVALID;
 }
 Result cuCtxGetLimit(size_t *value, int limit) { return *value = (size_t)1024 << limit, SUCCESS; }
+Result cuDevicePrimaryCtxReset_v2(int device) { return generation++, device > 1 ? INVALID : SUCCESS; }
 Handle fakeContext(int device) { return &contexts[device]; }
 
 // Calls that synchronize or allocate break a capture that is under way, unless the thread says that it knows.
@@ -110,16 +114,16 @@ Result cuStreamSynchronize(Handle stream) { return (void)stream, unsafe(); }
 Result cuStreamIsCapturing(Handle stream, int *state) { return *state = capturing && stream == capture_stream, SUCCESS; }
 typedef struct {
     struct timespec when;
-    int context;
+    int context, generation;
 } Event;
 Result cuEventCreate(Handle *event, unsigned flags) {
     Event *made = *event = calloc(1, sizeof *made);
-    return (void)flags, made->context = current, SUCCESS;
+    return (void)flags, made->context = current, made->generation = generation, SUCCESS;
 }
 Result cuEventRecord(Handle event, Handle stream) {
     // A stream belongs to a context, as its number says; the default ones to the current.
     int context = (uintptr_t)stream > 2 ? (int)(uintptr_t)stream & 1 : current;
-    if (((Event *)event)->context != context) return WRONG_CONTEXT;
+    if (((Event *)event)->context != context || ((Event *)event)->generation != generation) return WRONG_CONTEXT;
     clock_gettime(CLOCK_MONOTONIC, &((Event *)event)->when);
     return SUCCESS;
 }
@@ -134,11 +138,15 @@ Result cuEventDestroy_v2(Handle event) { return free(event), SUCCESS; }
 
 // -- memory --
 
-// What FAKE_FREE_BYTES says is free: the recorder may keep what it copied on the device, or not.
-Result cuMemGetInfo_v2(size_t *unused, size_t *whole) {
+// A device of FAKE_FREE_BYTES: the recorder may keep what it copied there, or not.
+static size_t device_bytes(void) {
     const char *given = getenv("FAKE_FREE_BYTES");
-    *whole = (size_t)1 << 40;
-    return *unused = given ? strtoull(given, NULL, 10) : *whole, SUCCESS;
+    return given ? strtoull(given, NULL, 10) : (size_t)1 << 40;
+}
+static size_t used;
+Result cuMemGetInfo_v2(size_t *unused, size_t *whole) {
+    *whole = device_bytes();
+    return *unused = *whole > used ? *whole - used : 0, SUCCESS;
 }
 static Result allocated(Address *at, size_t nbytes) {
     if (unsafe()) return UNSAFE;
@@ -148,7 +156,12 @@ static Result allocated(Address *at, size_t nbytes) {
     return *at = (Address)(uintptr_t)bytes, SUCCESS;
 }
 static void *host(Address at) { return (void *)(uintptr_t)at; }
-Result cuMemAlloc_v2(Address *at, size_t nbytes) { return allocated(at, nbytes); }
+Result cuMemAlloc_v2(Address *at, size_t nbytes) {
+    if (__atomic_load_n(&used, __ATOMIC_SEQ_CST) + nbytes > device_bytes()) return OUT_OF_MEMORY;
+    Result result = allocated(at, nbytes);
+    if (!result) __atomic_add_fetch(&used, malloc_usable_size(host(*at)), __ATOMIC_SEQ_CST);
+    return result;
+}
 Result cuMemAllocPitch_v2(Address *at, size_t *pitch, size_t width, size_t height, unsigned element) {
     (void)element;
     *pitch = (width + 511) / 512 * 512;
@@ -157,8 +170,11 @@ Result cuMemAllocPitch_v2(Address *at, size_t *pitch, size_t width, size_t heigh
 Result cuMemAllocManaged(Address *at, size_t nbytes, unsigned flags) { return (void)flags, allocated(at, nbytes); }
 Result cuMemAllocAsync(Address *at, size_t nbytes, Handle stream) { return (void)stream, allocated(at, nbytes); }
 Result cuMemAllocAsync_ptsz(Address *at, size_t nbytes, Handle stream) { return cuMemAllocAsync(at, nbytes, stream); }
-Result cuMemFree_v2(Address at) { return free(host(at)), unsafe(); }
-Result cuMemFreeAsync(Address at, Handle stream) { return (void)stream, cuMemFree_v2(at); }
+Result cuMemFree_v2(Address at) {
+    __atomic_sub_fetch(&used, malloc_usable_size(host(at)), __ATOMIC_SEQ_CST);
+    return free(host(at)), unsafe();
+}
+Result cuMemFreeAsync(Address at, Handle stream) { return (void)stream, free(host(at)), SUCCESS; }
 Result cuMemHostAlloc(void **at, size_t nbytes, unsigned flags) {
     return flags && getenv("FAKE_NO_PINNED_MEMORY") ? OUT_OF_MEMORY : allocated((Address *)at, nbytes);
 }
@@ -166,6 +182,7 @@ Result cuMemFreeHost(void *at) { return free(at), SUCCESS; }
 Result cuMemcpyHtoD_v2(Address to, const void *from, size_t nbytes) { return memcpy(host(to), from, nbytes), SUCCESS; }
 Result cuMemcpyDtoH_v2(void *to, Address from, size_t nbytes) { return memcpy(to, host(from), nbytes), unsafe(); }
 Result cuMemcpyDtoHAsync_v2(void *to, Address from, size_t nbytes, Handle stream) {
+    if (getenv("FAKE_SLOW_COPIES")) usleep(300000);
     return (void)stream, cuMemcpyDtoH_v2(to, from, nbytes);
 }
 Result cuMemcpyDtoDAsync_v2(Address to, Address from, size_t nbytes, Handle stream) {

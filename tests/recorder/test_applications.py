@@ -114,6 +114,21 @@ def test_several_devices(recorded: Callable[..., Recorded]) -> None:
     ]  # fmt: skip
 
 
+def test_a_device_that_is_reset(recorded: Callable[..., Recorded]) -> None:
+    found = recorded("reset")
+    assert (found.status, found.output, factors(found)) == (0, "2\n", [1, 1])
+
+
+def test_memory_that_the_application_asks_for(
+    recorded: Callable[..., Recorded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is given back before the application hears how much is free, or that there is none."""
+    monkeypatch.setenv("FAKE_FREE_BYTES", str(96 << 20))
+    monkeypatch.setenv("FAKE_SLOW_COPIES", "1")
+    found = recorded("greedy")
+    assert (found.status, found.output, factors(found)) == (0, "2\n", [1, 1])
+
+
 def test_settings_of_the_device_and_the_kernel(recorded: Callable[..., Recorded]) -> None:
     (launched,) = recorded("packed").launches
     names = ("stack_bytes", "printf_bytes", "heap_bytes", "registers", "max_dynamic_shared_bytes", "shared_carveout")
@@ -201,7 +216,7 @@ def test_arguments_in_one_block(recorded: Callable[..., Recorded]) -> None:
     assert np.frombuffer(bytes.fromhex(launched.facts["arguments"])[16:24]).item() == 1
 
 
-@pytest.mark.parametrize("free", [0, 1 << 40], ids=["a full device", "room on the device"])
+@pytest.mark.parametrize("free", [1 << 20, 1 << 40], ids=["a full device", "room on the device"])
 def test_pointers_in_buffers_and_variables(
     free: int, recorded: Callable[..., Recorded], monkeypatch: pytest.MonkeyPatch
 ) -> None:

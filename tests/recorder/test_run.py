@@ -72,6 +72,18 @@ def test_launches_inside_graphs(substituted: Substituted) -> None:
     assert (trial.output, substitutions(trial), reasons(trial)) == (b"4112\n", (4, 4), [])
 
 
+def test_kernels_in_graphs_are_timed_where_they_are_cut(program: Build, tmp_path: Path) -> None:
+    (tmp_path / "tuned.ptx").write_text(".version 7.0 // tuned\n")
+    (tmp_path / "substitute").write_text(f"kernel _Z5scalePdPKddi\nimage {tmp_path / 'tuned.ptx'}\n")
+    for substitutes, output in (((), b"112\n"), ((tmp_path / "substitute",), b"4112\n")):
+        plan = Plan(folder=tmp_path / f"run{len(substitutes)}", profile=True, substitutes=substitutes)
+        trial = trials.trial([str(program("situations")), "built"], plan)
+        (kernel,) = trial.kernels
+        assert (trial.output, kernel["launches"], kernel["timed"]) == (output, 4, 2)
+        assert kernel["substituted"] == 4 * len(substitutes)
+        assert kernel["gpu_seconds"] > 0
+
+
 def test_an_image_that_does_not_load_leaves_the_application_alone(substituted: Substituted) -> None:
     trial = substituted("nested", "kernel shift", image="no image")
     assert (trial.status, trial.output, substitutions(trial)) == (0, b"4.5\n", (0, 3))

@@ -156,6 +156,29 @@ static void devices(void) {
     set(context(0));
 }
 
+// The device is reset between two launches: what the recorder had there is gone.
+static void reset(void) {
+    Result (*all)(int);
+    FIND(all, "cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxReset");
+    launch_scale(function, out, in, 1, COUNT, NULL);
+    all(0);
+    launch_scale(function, out, in, 1, COUNT, NULL);
+}
+
+// Asks how much is free, and takes nearly all of it, while the recorder has memory there.
+static void greedy(void) {
+    Result (*info)(size_t *, size_t *);
+    size_t before, unused, whole;
+    Address most;
+    FIND(info, "cuMemGetInfo_v2", "cuMemGetInfo");
+    info(&before, &whole);
+    launch_scale(function, out, in, 1, COUNT, NULL);
+    info(&unused, &whole);
+    if (unused != before) exit(6);
+    launch_scale(function, out, in, 1, COUNT, NULL);
+    if (cuMemAlloc_(&most, unused - 65536)) exit(7);
+}
+
 // All kinds of memory in one launch: a table of pointers leads to each.
 static void kinds(void) {
     Result (*managed)(Address *, size_t, unsigned), (*async)(Address *, size_t, Handle),
@@ -279,7 +302,8 @@ int main(int count, char **given) {
     } situations[] = {{"hang", hang},       {"killed", killed}, {"forked", forked},   {"captured", captured},
                       {"packed", packed},   {"nested", nested}, {"threads", threads}, {"pool", pool},
                       {"textured", textured}, {"graph", graph}, {"built", built},
-                      {"devices", devices}, {"kinds", kinds},   {"exec", exec_other}};
+                      {"devices", devices}, {"kinds", kinds},   {"exec", exec_other},   {"reset", reset},
+                      {"greedy", greedy}};
     self = given[0];
     set_up();
     for (size_t i = 0; count > 1 && i < sizeof situations / sizeof *situations; i++)
