@@ -8,7 +8,7 @@ threads) and :mod:`~r3bench.lowering.driver` (how they are called).
 
 The module that comes out exports ``r3_frame_bytes`` and ``r3_run_block``::
 
-    struct r3_launch { uint32_t grid[3], block[3], shared_bytes, order; };
+    struct r3_launch { uint32_t grid[3], block[3], shared_bytes, order, threads; };
     uint64_t r3_frame_bytes(const struct r3_launch*);
     int32_t r3_run_block(const unsigned char *arguments, const struct r3_launch*, const uint32_t block_index[3],
                          unsigned char *frame);
@@ -39,7 +39,7 @@ from r3bench.lowering.regions import write_regions
 from r3bench.lowering.rows import Independence
 from r3bench.lowering.signature import RANGES, Signature
 from r3bench.lowering.strides import cut_strides
-from r3bench.lowering.updates import without_atomics
+from r3bench.lowering.updates import plain_if_alone, without_atomics
 from r3bench.model import Global
 
 
@@ -91,6 +91,7 @@ def _host_module(module: Module, kernel: Function, prepared: Prepared, triple: s
     without_atomics(kernel)
     merge_active(kernel)
     cut_strides(kernel)
+    plain_if_alone(kernel)
     suspends = [(name, call_arguments(line)) for line in kernel.lines() if (name := callee(line)) in OPERATIONS]
     named = any(is_named(name, operands) for name, operands in suspends if name)
     own = arrays([name for name, _ in suspends if name], named)

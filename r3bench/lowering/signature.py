@@ -23,9 +23,10 @@ _PLACES = (
     *((f"%r3.nctaid.{axis}", "i32", 84 + 4 * n) for n, axis in enumerate(AXES)),
     ("%r3.shared.dynamic", "i32", 96),
     ("%r3.shared.static", "i32", 100),
+    ("%r3.alone", "i32", 108),
 )
 """Name, type and place in ``struct block``. ``threads`` of the block, ``padded`` to warps; shared memory; the threads'
-context; the cells of barriers."""
+context; the cells of barriers; whether one thread of the CPU runs all blocks."""
 RANGES = {
     "%r3.padded": "i64 32, i64 1025",
     "%r3.threads": "i32 1, i32 1025",

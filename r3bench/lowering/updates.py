@@ -1,4 +1,5 @@
-"""Atomic updates of shared memory as plain ones: a block runs on one thread of the CPU, so nobody comes between.
+"""Atomic updates as plain ones where nobody comes between: of shared memory, since a block runs on one thread of the
+CPU, and of other memory where all blocks do, which is asked when the kernel runs.
 
 They stay in the order of the threads: what is written here ends in ``ORDERED``, and no loop over it is vectorized.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from r3bench.lowering.ir import Function, callee, result_and_opcode
+from r3bench.lowering.ir import Block, Function, callee, result_and_opcode, successors
 
 ORDERED = " ; ordered"
 _UPDATE = re.compile(
@@ -24,7 +25,51 @@ def without_atomics(kernel: Function) -> None:
         return
     shared = _shared_addresses(kernel)
     for block in kernel.blocks:
-        block.lines = [new for line in block.lines for new in _plain(line, shared)]
+        block.lines = [new for line in block.lines for new in _plain_if_shared(line, shared)]
+
+
+def plain_if_alone(kernel: Function) -> None:
+    """Give, in place, every other update a plain form beside it."""
+    for block in list(kernel.blocks):
+        while (at := next((n for n, line in enumerate(block.lines) if _UPDATE.fullmatch(line)), None)) is not None:
+            updated = _either(block, at)
+            if updated is None:
+                break
+            place = kernel.blocks.index(block) + 1
+            kernel.blocks[place:place] = updated
+            for successor in successors(updated[-1].lines[-1]):
+                _come_from(next(b for b in kernel.blocks if b.label == successor), block.label, updated[-1].label)
+            block = updated[-1]
+
+
+def _either(block: Block, at: int) -> list[Block] | None:
+    """Ends ``block`` in front of an update; the plain one, the atomic one, and what is behind them."""
+    line = block.lines[at]
+    old = result_and_opcode(line)[0] or ""
+    plain = list(_plain(line.replace(old, f"{old}.r3plain", 1)))
+    if not plain:
+        return None
+    kind = line.split(", ")[1].split(" ")[0]
+    one, all_of, behind = (f"{block.label}.{old[1:]}.{name}" for name in ("plain", "atomic", "done"))
+    phi = f"{old} = phi {kind} [ {old}.r3plain, %{one} ], [ {old}.r3atomic, %{all_of} ]"
+    made = [
+        Block(one, [*plain, f"br label %{behind}"]),
+        Block(all_of, [line.replace(old, f"{old}.r3atomic", 1), f"br label %{behind}"]),
+        Block(behind, [phi, *block.lines[at + 1 :]]),
+    ]
+    alone = f"{old}.r3alone"
+    block.lines[at:] = [
+        f"{alone} = call i32 @r3.alone()",
+        f"{alone}.is = icmp ne i32 {alone}, 0",
+        f"br i1 {alone}.is, label %{one}, label %{all_of}",
+    ]
+    return made
+
+
+def _come_from(block: Block, before: str, now: str) -> None:
+    """Rename the predecessor that phis of ``block`` name."""
+    old = re.compile(rf"%{re.escape(before)}(?= \])")
+    block.lines = [old.sub(f"%{now}", line) if " = phi " in line else line for line in block.lines]
 
 
 def _shared_addresses(kernel: Function) -> set[str]:
@@ -42,11 +87,15 @@ def _shared_addresses(kernel: Function) -> set[str]:
     return found
 
 
-def _plain(line: str, shared: set[str]) -> Iterator[str]:
+def _plain_if_shared(line: str, shared: set[str]) -> Iterator[str]:
     match = _UPDATE.fullmatch(line)
-    if match is None or match[3] not in shared:
-        yield line
-        return
+    yield from (match is not None and match[3] in shared and list(_plain(line))) or [line]
+
+
+def _plain(line: str) -> Iterator[str]:
+    """The update without atomicity; nothing for one that has no such form here."""
+    match = _UPDATE.fullmatch(line)
+    assert match
     old, operation, address, kind, value, align = match.groups()
     new, computed = f"{old}.r3new", list[str]()
     if operation == "xchg":
@@ -59,7 +108,6 @@ def _plain(line: str, shared: set[str]) -> Iterator[str]:
             f"{new} = select i1 {old}.r3more, {kind} {old}, {kind} {value}",
         ]
     else:
-        yield line
         return
     yield f"{old} = load {kind}, ptr {address}, align {align}{ORDERED}"
     yield from computed

@@ -31,6 +31,7 @@ class Launch(ctypes.Structure):
         ("block", ctypes.c_uint32 * 3),
         ("shared_bytes", ctypes.c_uint32),
         ("order", ctypes.c_uint32),
+        ("threads", ctypes.c_uint32),
     )
 
 
@@ -81,9 +82,10 @@ class Kernel:
         shared_bytes: int = 0,
         order: str = "forward",
         poison: int = 0xA5,
+        threads: int = 1,
     ) -> int:
         """Run all blocks; the first code that is not 0. Arrays go by address, ``bytes`` as structs of alignment 8."""
-        launch = Launch(_dim3(grid), _dim3(block), shared_bytes, ORDERS.index(order))
+        launch = Launch(_dim3(grid), _dim3(block), shared_bytes, ORDERS.index(order), threads)
         block_of_arguments = ctypes.create_string_buffer(_packed(arguments))
         size = self._bytes(ctypes.byref(launch))
         frame = np.full(size + _GUARD, poison, np.uint8)

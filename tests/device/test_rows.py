@@ -29,6 +29,14 @@ __global__ void wide(unsigned *y, long long n, int base) {
 __global__ void from_the_end(unsigned *y, int n, int base) {
   int i = base - threadIdx.x; if (i < n) y[threadIdx.x] = i;
 }
+__global__ void everywhere(unsigned *y, int n, int base) {
+  atomicAdd(&y[0], threadIdx.x);
+  unsigned old = atomicMax(&y[1], threadIdx.x * 7 % 32);
+  if (threadIdx.x & 1) old += atomicSub(&y[2], 1);
+  atomicAdd((float *)&y[3], 0.5f);
+  atomicCAS(&y[4], 31u, old);
+  atomicInc(&y[5], 20u);
+}
 __global__ void comb(unsigned *y, unsigned n, unsigned base) {
   unsigned i = base + threadIdx.x; if ((i & 7) == 3 && i < n) y[threadIdx.x] = i;
 }
@@ -145,3 +153,12 @@ def test_a_ballot_of_those_that_are_active_is_one_place(ir: str, n: int, order: 
     right = np.where(np.arange(32) < n, odd, 0)
     right[31] = odd.bit_count()
     assert y.tolist() == right.tolist()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("order", ["forward", "reverse"])
+def test_updates_of_other_memory_are_plain_where_one_thread_runs_all(ir: str, threads: int, order: str) -> None:
+    kernel, y = Kernel(ir, "everywhere"), np.zeros(8, np.uint32)
+    assert "atomicrmw" in kernel.lowered.ir
+    assert kernel((3,), (32,), y, np.int32(0), np.int32(0), order=order, threads=threads) == 0
+    assert y.tolist() == [3 * 496, 31, 2**32 - 48, int(np.float32(48).view(np.uint32)), 0, 96 % 21, 0, 0]

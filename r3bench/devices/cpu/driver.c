@@ -11,7 +11,7 @@ extern long syscall(long number, ...);
 extern void *memset(void *at, int value, u64 bytes);
 extern void *memcpy(void *to, const void *from, u64 bytes);
 
-struct launch { u32 grid[3], block[3], shared_bytes, order; };
+struct launch { u32 grid[3], block[3], shared_bytes, order, threads; };
 enum { REVERSE = 1 };
 typedef int (*run_block)(const u8 *args, const struct launch *launch, const u32 *block_index, u8 *frame);
 
@@ -26,7 +26,7 @@ struct window {
   u64 binding_count, own_count, frame_bytes;
   u8 *const *frames;
   struct launch launch;
-  u32 threads, poison;
+  u32 poison;
 };
 
 enum { POISON_NONE, POISON_LAUNCH, POISON_BLOCK };
@@ -155,7 +155,7 @@ void r3_window(const struct window *window, struct result *result) {
   job.frames = window->frames;
   job.frame_bytes = window->frame_bytes;
   job.blocks = blocks;
-  job.chunk = blocks / (window->threads * 16) + 1;
+  job.chunk = blocks / (launch->threads * 16) + 1;
   job.poison = window->poison;
   job.failure = 0;
   for (u64 i = 0; i < window->binding_count && !job.failure; i++) {
@@ -165,7 +165,7 @@ void r3_window(const struct window *window, struct result *result) {
       memcpy(window->owns[o].at, window->owns[o].initial, window->owns[o].bytes);
     job.args = binding->args;
     result->index = i;
-    run_launch(window->threads);
+    run_launch(launch->threads);
   }
   result->status = job.failure;
   memcpy(result->block, job.failed_block, sizeof result->block);

@@ -22,6 +22,7 @@ class Launch(ctypes.Structure):
         ("block", ctypes.c_uint32 * 3),
         ("shared_bytes", ctypes.c_uint32),
         ("order", ctypes.c_uint32),
+        ("threads", ctypes.c_uint32),
     )
 
 
@@ -47,7 +48,6 @@ class Window(ctypes.Structure):
         ("frame_bytes", ctypes.c_uint64),
         ("frames", ctypes.POINTER(ctypes.c_void_p)),
         ("launch", Launch),
-        ("threads", ctypes.c_uint32),
         ("poison", ctypes.c_uint32),
     )
 

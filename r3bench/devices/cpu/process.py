@@ -26,11 +26,11 @@ _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "
 class WorkerDied(Exception):
     """A worker ended before it answered; ``exit_code`` is negative for a signal, None if nobody could tell."""
 
-    def __init__(self, exit_code: int | None) -> None:
+    def __init__(self, exit_code: int | None, nonsense: bool = False) -> None:
         super().__init__(exit_code)
         self.exit_code = exit_code
-        # Its seal lets a kernel end its process by other signals only.
-        self.from_outside = exit_code in (None, -signal.SIGKILL)
+        # Its seal lets a kernel end its process by other signals only; one that answers nonsense is killed for it.
+        self.from_outside = exit_code in (None, -signal.SIGKILL) and not nonsense
 
 
 class ForkServer:
@@ -198,7 +198,7 @@ class Worker:
             self.close()
             raise
         if len(record) != RESULT.size:
-            raise WorkerDied(self.close())
+            raise WorkerDied(self.close(), nonsense=bool(record))
         return Result.unpack(record)
 
     def dismiss(self) -> None:

@@ -235,7 +235,7 @@ class Worker:
             self.prepared.clear()
         _, poison, identity, *shape = RUN.unpack_from(data)
         kernel = self.kernels[identity]
-        launch = Launch.from_buffer_copy(data, RUN.size - ctypes.sizeof(Launch))
+        launch = Launch(tuple(shape[:3]), tuple(shape[3:6]), *shape[6:], self.threads)
         frame_bytes = kernel.frame_bytes(launch) or 1
         if poison == Poison.BLOCK and shape[0] * shape[1] * shape[2] * frame_bytes > 1 << 28:
             poison = Poison.LAUNCH  # filling more than that would take longer than most kernels
@@ -254,7 +254,6 @@ class Worker:
             frame_bytes=frame_bytes,
             frames=frames,
             launch=launch,
-            threads=self.threads,
             poison=poison,
         )
         self.prepared[data] = (window, slots)
@@ -298,7 +297,10 @@ class Worker:
         held, pointer = self.evicted
         table = (Binding * 1)(Binding(args=ctypes.addressof(pointer)))
         launch = Launch(
-            grid=(available.EVICT_PARTS, 1, 1), block=(1, 1, 1), shared_bytes=len(held) // available.EVICT_PARTS
+            grid=(available.EVICT_PARTS, 1, 1),
+            block=(1, 1, 1),
+            shared_bytes=len(held) // available.EVICT_PARTS,
+            threads=self.threads,
         )
         window = Window(
             run=self.code.driver["r3_evict_block"],
@@ -306,7 +308,6 @@ class Worker:
             binding_count=1,
             frames=self._frames(1),
             launch=launch,
-            threads=self.threads,
         )
         self.window(window, self.outcome)
 
