@@ -20,7 +20,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--name", default="", help="what the names of its workers begin with")
     for kind in ("ca-file", "cert", "key"):
         parser.add_argument(f"--tls-{kind}", help="for tls:// (default: as Dask's configuration says)")
-    for given in ("nthreads", "memory-limit", "death-timeout", "local-directory", "protocol"):
+    parser.add_argument("--interface", help="network interface to use (default: the one that leads to the scheduler)")
+    parser.add_argument("--local-directory", help="folder for what its workers write (default: the system's)")
+    for given in ("nthreads", "memory-limit", "death-timeout", "protocol"):
         parser.add_argument(f"--{given}", help=argparse.SUPPRESS)  # what job queues say to any worker of Dask's
     parser.set_defaults(run=run)
 
@@ -39,5 +41,6 @@ def run(arguments: argparse.Namespace) -> int:
     files = {"tls_ca_file": own["ca"], "tls_worker_cert": own["cert"], "tls_worker_key": own["key"]}
     security = distributed.Security(require_encryption=True, **files) if all(own.values()) else None
     roles = nodes.roles(arguments.replays, arguments.device)
-    asyncio.run(nodes.serve(address, roles, security, arguments.name))
+    places = {"interface": arguments.interface, "local_directory": arguments.local_directory}
+    asyncio.run(nodes.serve(address, roles, arguments.name, {"security": security, **places}))
     return 0

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,10 +65,8 @@ def divided(processors: Sequence[int], count: int) -> tuple[list[Sequence[int]],
     return [processors[at * share : (at + 1) * share] for at in range(count)], processors[count * share :]
 
 
-def nannies(
-    found: Sequence[Role], security: distributed.Security | None, prefix: str = ""
-) -> dict[str, dict[str, Any]]:
-    """The workers as a specification for Dask: each is started again when it ends."""
+def nannies(found: Sequence[Role], options: Mapping[str, Any], prefix: str = "") -> dict[str, dict[str, Any]]:
+    """The workers as a specification for Dask, with further options: each is started again when it ends."""
     return {
         f"{prefix}{role.name}": {
             "cls": distributed.Nanny,
@@ -78,21 +76,21 @@ def nannies(
                 "env": role.environment,
                 "preload": [worker.__name__],
                 "memory_limit": None,
-                "security": security,
                 "silence_logs": logging.ERROR,
                 "death_timeout": 60,
+                **options,
             },
         }
         for role in found
     }
 
 
-async def serve(address: str, found: Sequence[Role], security: distributed.Security | None, prefix: str) -> None:
+async def serve(address: str, found: Sequence[Role], prefix: str, options: Mapping[str, Any]) -> None:
     """Run this node's workers until the scheduler is gone for a minute, or a signal asks for an end."""
     asked = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, asked.set)
-    specified = nannies(found, security, prefix).items()
+    specified = nannies(found, options, prefix).items()
     running = await asyncio.gather(*(each["cls"](address, name=name, **each["options"]) for name, each in specified))
     try:
         ends = asked.wait(), asyncio.wait([asyncio.ensure_future(nanny.finished()) for nanny in running])

@@ -8,6 +8,7 @@ import sys
 from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import dask
@@ -32,7 +33,7 @@ def open_cluster(text: str, device: str = "auto", timeout_s: float = 10.0) -> Cl
         if isinstance(asked, str):
             client = stack.enter_context(_joined(asked))
         else:
-            started = _local(asked, device) if asked.kind == "local" else _queued(asked)
+            started = _local(asked, device) if asked.kind == "local" else _queued(asked, _shared(stack))
             client = stack.enter_context(distributed.Client(stack.enter_context(started), set_as_default=False))
         patience_s = None if isinstance(asked, addresses.Start) and asked.kind != "local" else _PATIENCE_S
         cluster = Cluster(client, text, device, timeout_s, patience_s)
@@ -68,14 +69,29 @@ def _local(asked: addresses.Start, device: str) -> distributed.SpecCluster:
         "dashboard_address": "127.0.0.1:0",
     }
     return distributed.SpecCluster(
-        workers=nodes.nannies(nodes.roles(asked.count, device), own),
+        workers=nodes.nannies(nodes.roles(asked.count, device), {"security": own}),
         scheduler={"cls": distributed.Scheduler, "options": options},
         security=own,
         silence_logs=logging.ERROR,
     )
 
 
-def _queued(asked: addresses.Start) -> Any:
+def _shared(stack: ExitStack) -> distributed.Security:
+    """Certificates of one cluster in files that jobs find: in a home that all nodes have, for its owner alone."""
+    home = Path.home() / ".r3bench"
+    home.mkdir(mode=0o700, exist_ok=True)
+    folder, own = Path(stack.enter_context(TemporaryDirectory(dir=home))), _security()
+    files = {}
+    for part, text in (("ca", own.tls_ca_file), ("cert", own.tls_worker_cert), ("key", own.tls_worker_key)):
+        files[part] = str(folder / f"{part}.pem")
+        Path(files[part]).write_text(text)
+    of_roles = {
+        f"tls_{role}_{part}": files[part] for role in ("client", "scheduler", "worker") for part in ("cert", "key")
+    }
+    return distributed.Security(tls_ca_file=files["ca"], require_encryption=True, **of_roles)
+
+
+def _queued(asked: addresses.Start, security: distributed.Security) -> Any:
     """A scheduler in this process, and jobs of a queue that each run ``r3bench worker`` on a node.
 
     Settings of the jobs come from the command line, from Dask's own configuration (``jobqueue.slurm`` and so on), or
@@ -85,13 +101,10 @@ def _queued(asked: addresses.Start) -> Any:
         queues = import_module("dask_jobqueue")
     except ImportError as error:
         raise ServiceError("jobs need the package dask-jobqueue: pip install 'r3bench[cluster]'") from error
-    shared = Path.home() / ".r3bench"  # where jobs find their certificates: a home that all nodes have
-    shared.mkdir(mode=0o700, exist_ok=True)
     usual: dict[str, Any] = {
         "cores": len(os.sched_getaffinity(0)),
         "memory": "16GB",
         "python": sys.executable,
-        "shared_temp_directory": str(shared),
         "job_extra_directives": _AGAIN[asked.kind],
     }
     unset = {name: value for name, value in usual.items() if not _configured(asked.kind, name)}
@@ -100,7 +113,7 @@ def _queued(asked: addresses.Start) -> Any:
         **(unset | given),
         processes=1,
         worker_command="r3bench worker",
-        security=_security(),
+        security=security,
         scheduler_options=_DASHBOARD,
         silence_logs=logging.ERROR,
     )

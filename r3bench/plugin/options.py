@@ -178,6 +178,8 @@ def check_server(config: pytest.Config) -> None:
 
     if option(config, "server") and option(config, "cluster"):
         raise pytest.UsageError("--r3-server and --r3-cluster exclude each other: leave one out")
+    if option(config, "history") and option(config, "cluster"):
+        raise pytest.UsageError("--r3-history keeps times of one device: leave it out, or --r3-cluster")
     for name, check in (("server", _check_address), ("cluster", _check_cluster)):
         try:
             if option(config, name):

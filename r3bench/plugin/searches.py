@@ -274,6 +274,8 @@ class Searches:
                 document = report.document(application, kernels, run)
                 terminalreporter.line(report.table(document, terminalreporter._tw.fullwidth))
                 terminalreporter.line(report.device_line(kernels[0].device, kernels[0].target))
+                for line in report.places(kernels):
+                    terminalreporter.line(f"timed on {line}")
                 for line in written(folder.parent, kernels, terminalreporter.config.rootpath):
                     terminalreporter.line(line)
             for place in sorted(folder.glob("earlier/*")):

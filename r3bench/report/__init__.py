@@ -11,7 +11,7 @@ from r3bench.report.patches import applicable, diff, left_out, overlap, overlap_
 from r3bench.report.prose import markdown
 from r3bench.report.runs import Run, gather
 from r3bench.report.terminal import table
-from r3bench.report.words import busy_line, device_line, file_name, work_line
+from r3bench.report.words import busy_line, device_line, file_name, places, work_line
 
 __all__ = [
     "FORMAT",
@@ -31,6 +31,7 @@ __all__ = [
     "overlap",
     "overlap_line",
     "patch",
+    "places",
     "table",
     "work_line",
     "write",

@@ -16,6 +16,7 @@ from r3bench.report.words import (
     course,
     duration,
     marker,
+    places,
     result_word,
     source_name,
     where_line,
@@ -33,6 +34,8 @@ def markdown(document: Document) -> str:
     parts = [marker(document), f"# {verdict_line(document)}", ""]
     if kernels:
         parts += [escape(where_line(document), 1000), ""]
+    timed = places(kernels)
+    parts += ["Contests, by device:", "", *(f"- {escape(line, 1000)}" for line in timed), ""] if timed else []
     busy = busy_line(kernels)
     parts += [as_sentence(escape(busy)), ""] if busy else []
     work = work_line(kernels)

@@ -31,6 +31,16 @@ def device_line(device: str, target: str) -> str:
     return f"Times were taken on {device} ({target})."
 
 
+def places(kernels: Iterable[KernelResult]) -> list[str]:
+    """Which kernels had contests on which device, a line for each; empty where all were timed on the session's own."""
+    found: dict[str, dict[str, None]] = {}
+    for kernel in kernels:
+        for arm in kernel.arms:
+            if device := dict(arm.comparison.conditions).get("device"):
+                found.setdefault(device, {})[kernel.kernel.split("/", 1)[-1]] = None
+    return [f"{device}: {', '.join(names)}" for device, names in sorted(found.items())]
+
+
 def duration(ns: float | None) -> str:
     if ns is None:
         return "-"

@@ -14,7 +14,17 @@ from r3bench.report.html.plot import figure
 from r3bench.report.html.tables import Cell, table
 from r3bench.report.patches import also, overlap_words
 from r3bench.report.prose import LEGEND
-from r3bench.report.words import as_sentence, busy_line, course, duration, result_word, source_name, speedup, work_line
+from r3bench.report.words import (
+    as_sentence,
+    busy_line,
+    course,
+    duration,
+    places,
+    result_word,
+    source_name,
+    speedup,
+    work_line,
+)
 from r3bench.stats import Comparison, Decision
 
 SOURCES = 15  # rows of a kernel's tables of sources and failures
@@ -36,6 +46,7 @@ def searched(document: Mapping[str, Any]) -> tuple[str, list[Markup]]:
         *([element("p", as_sentence(line))] if (line := work_line(kernels)) else []),
         element("h2", "Kernels", id="kernels"),
         table("Largest gain first. Headings sort.", _HEAD, [_row(kernel) for kernel in kernels]),
+        *_places(kernels),
         *_methods(entries),
         *(_section(entry, kernel, LINES // len(entries)) for entry, kernel in zip(entries, kernels, strict=True)),
         element("h2", "How to read this"),
@@ -49,6 +60,12 @@ def searched(document: Mapping[str, Any]) -> tuple[str, list[Markup]]:
         contents([kernel.kernel for kernel in kernels]),
         element("main", *main),
     ]
+
+
+def _places(kernels: Sequence[KernelResult]) -> list[Markup]:
+    """Where contests were timed, if a cluster did it."""
+    lines = places(kernels)
+    return [element("h3", "Contests, by device"), *bullets(lines)] if lines else []
 
 
 def _damage(lines: int) -> str:
