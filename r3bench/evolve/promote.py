@@ -263,16 +263,11 @@ def _sanitized(court: Court, variant: Variant, rule: str, checked: Checked) -> C
 
 def _verified(court: Court, variant: Variant, rule: str, levels: Iterable[Level]) -> Checked:
     """Verify a variant at some levels, up to the first at which it fails."""
-    evaluator, units = court.evaluator, court.held_out + 1
-    smallest = min(range(units), key=lambda index: _size(evaluator.capture.units[index]))
+    evaluator = court.evaluator
     passed: list[Verdict] = []
     matched = 0
     for level in levels:
-        # The launch of the search is verified by every contest; changed inputs are made of the smallest launch.
-        indices = {Level.SEEN: (), Level.HELD_OUT: range(1, units), Level.PERTURBED: (smallest,)}.get(
-            level, range(units)
-        )
-        pending = [evaluator.verify(variant, rule, level, unit=index) for index in indices]
+        pending = [evaluator.verify(variant, rule, level, unit=index) for index in _launches(court, level)]
         outcomes = [evaluator.result(p) for p in pending]
         failed = [o for o in outcomes if o.verdict.status is not Status.MATCH]
         if level is Level.HELD_OUT:
@@ -282,6 +277,15 @@ def _verified(court: Court, variant: Variant, rule: str, levels: Iterable[Level]
             return Checked(matched, court.held_out, (*passed, failed[0].verdict), reason=reason)
         passed += [_of_units(level, [o.verdict for o in outcomes])] if outcomes else []
     return Checked(matched, court.held_out, tuple(passed))
+
+
+def _launches(court: Court, level: Level) -> Iterable[int]:
+    """Which recorded launches a level takes. The search's own is verified by every contest; changed inputs are made of
+    the smallest one, and that is what a GPU's sanitizers watch, which need seconds for each."""
+    units = court.evaluator.capture.units
+    if level is Level.PERTURBED or (level is Level.SANITIZED and court.evaluator.target.device != "cpu"):
+        return (min(range(len(units)), key=lambda index: _size(units[index])),)
+    return () if level is Level.SEEN else range(level is Level.HELD_OUT, len(units))
 
 
 def _size(unit: ReplayUnit) -> int:

@@ -16,10 +16,10 @@ from r3bench.toolchain import Compiler
 TEXT = (Path(__file__).parent / "cuda_device.cu").read_text(encoding="utf-8")
 
 
-def built(compiler: Compiler, symbol: str, target: Target, **configuration: Any) -> Binary:
-    """A kernel of cuda_device.cu."""
+def built(compiler: Compiler, symbol: str, target: Target, text: str = TEXT, **configuration: Any) -> Binary:
+    """A kernel of cuda_device.cu, or of another text."""
     request = BuildRequest(
-        files=(("k.cu", TEXT),),
+        files=(("k.cu", text),),
         main="k.cu",
         flags=(),
         symbol=symbol,

@@ -124,7 +124,8 @@ def test_ptx_of_a_newer_version_than_the_driver_knows(device: Device) -> None:
 
 
 def test_code_for_another_gpu(device: Device, compiler: Compiler) -> None:
-    other = built(compiler, "doubled", Target(device="cuda", arch="sm_80"))
+    text = 'extern "C" __global__ void doubled(double *x) { x[0] *= 2; }'
+    other = built(compiler, "doubled", Target(device="cuda", arch="sm_80"), text)
     with pytest.raises(LaunchError, match="doubled: the code is for another kind of GPU"):
         device.load(replace(other, target=device.target))
 
@@ -146,7 +147,7 @@ def test_memory_that_a_launch_does_not_use_cannot_be_read(device: Device, build:
 def test_the_driver_compiles_with_options(device: Device, tmp_path: Path) -> None:
     with Compiler(1, cache=tmp_path, assemble=False) as compiler:
         plain, slow = (
-            built(compiler, "many_registers", device.target, assembler=options)
+            built(compiler, "shared_sum", device.target, assembler=options)
             for options in ((), (("opt-level", "0"), ("def-load-cache", "cg")))
         )
     assert (plain.format, plain.image) == ("ptx", slow.image)
