@@ -24,8 +24,8 @@ from r3bench.ledger import Arm, KernelResult
 from r3bench.nouns import decode, encode
 from r3bench.report.patches import diff, overlapping
 from r3bench.report.runs import Run
-from r3bench.report.words import file_name
-from r3bench.stats import Comparison, Decision
+from r3bench.report.words import claimed, file_name
+from r3bench.stats import Comparison
 
 FORMAT = 2
 Document = Mapping[str, Any]
@@ -58,13 +58,7 @@ def document(application: str, kernels: Sequence[KernelResult], run: Run | None 
 
 def by_gain(kernels: Iterable[KernelResult]) -> list[KernelResult]:
     """Largest gain first."""
-    return sorted(kernels, key=lambda k: (-_gain(k), k.kernel))
-
-
-def _gain(result: KernelResult) -> float:
-    """The largest speedup that was claimed; 0 where none was."""
-    faster = [arm.comparison for arm in result.arms if arm.comparison.decision is Decision.FASTER]
-    return max((comparison.speedup or 0.0 for comparison in faster), default=0.0)
+    return sorted(kernels, key=lambda k: (-claimed(k), k.kernel))
 
 
 def portable(result: KernelResult) -> KernelResult:

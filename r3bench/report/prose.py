@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from r3bench.ledger import KernelResult, SourceResult
-from r3bench.report import guards
+from r3bench.report import guards, kinds
 from r3bench.report.documents import Document, Entry, result_of
 from r3bench.report.marks import ROWS, bounded, code, command, escape, folded, grid, short_grid
 from r3bench.report.patches import also, overlap_words
@@ -41,8 +41,10 @@ def markdown(document: Document) -> str:
     work = work_line(kernels)
     parts += [as_sentence(work), ""] if work else []
     parts += short_grid((*HEAD, "evaluations"), [[*row(kernel), str(kernel.evaluations)] for kernel in kernels])
+    compared = list(kinds.rows(entries))
+    parts += ["", "Kinds of search that were run:", "", *short_grid(kinds.HEAD, compared)] if compared else []
     parts += ["", "To reproduce:", "", command(document["reproduce"])] if kernels else []
-    parts += ["", *folded("How to read this", _legend(kernels))]
+    parts += ["", *folded("How to read this", _legend(entries, kernels))]
     sections = ("\n".join(_folded_section(entry)) for entry in entries)
     return bounded("\n".join(parts), sections, "The other kernels are in report.html.")
 
@@ -63,6 +65,10 @@ candidate, or it adds nothing that is sure. Each was compared with the baseline 
 at a time.
 - *evaluations*: all replays of a search: the trials of all sources, the best ones timed again, checks on further \
 launches and on other kernels.
+- *evaluations spent*: seconds of all evaluations together. Building: *frontend* (source to LLVM IR), *specialize* \
+(facts compiled in), *lower* (a block of threads becomes loops, on a CPU), *optimize* (passes), *emit* (machine code, \
+PTX), *assemble* (ptxas), *cache* (known already). Device: *load*, *verify* (launches and comparisons), *time* (the \
+ranking). Waiting: for a build, for the device.
 - tables of sources: *trials*: configurations tried on this source; *matched*: those with the right result and a time; \
 *default*: its time under the default compiler and the recorded launch; *best*: that of its best configuration. These \
 are quick measurements that rank, not claims."""
@@ -76,8 +82,13 @@ constants (`constexpr`, a template parameter); write unrolling as `#pragma unrol
 `__restrict__`, launch bounds as `__launch_bounds__`. Passes and LLVM options have no such counterpart."""
 
 
-def _legend(kernels: Sequence[KernelResult]) -> Iterator[str]:
-    yield LEGEND
+def legend(entries: Sequence[Entry]) -> list[str]:
+    """What the words of a report mean, one per line."""
+    return [*LEGEND.splitlines(), *([f"- {kinds.LEGEND}"] if any(kinds.rows(entries)) else [])]
+
+
+def _legend(entries: Sequence[Entry], kernels: Sequence[KernelResult]) -> Iterator[str]:
+    yield from legend(entries)
     if any(kernel.configuration is not None for kernel in kernels):
         yield _CONFIGURATION
     for rule, sentence in dict(pair for kernel in kernels for pair in kernel.rules).items():

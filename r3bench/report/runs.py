@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from r3bench.ledger import KernelResult, Record, read, results
+from r3bench.report import kinds
 from r3bench.stats import block_statistic
 
 _CURVE = 100  # points of a curve: each improvement is one, and the last evaluation
@@ -20,7 +21,8 @@ class Run:
     """What was read beside the results: settings and options of the searches, damaged lines, and per kernel the
     document's parts.
 
-    ``parts`` maps a kernel to ``convergence``, ``archive``, ``replies`` and ``pictures``, each only where there is any.
+    ``parts`` maps a kernel to ``convergence``, ``searches``, ``archive``, ``replies`` and ``pictures``, each only where
+    there is any.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -35,7 +37,8 @@ class Run:
 def gather(ledgers: Iterable[Path]) -> tuple[dict[str, list[KernelResult]], Run]:
     """Results by application, and what else the ledgers say. LedgerError where one cannot be read.
 
-    Ledgers of other kinds of search (``<kernel>.<search>.jsonl``) add a curve to their kernel and no result.
+    Ledgers of other kinds of search (``<kernel>.<search>.jsonl``) add to their kernel's ``convergence`` and
+    ``searches``, and no result.
     """
     found: dict[str, dict[str, KernelResult]] = {}
     parts: dict[str, dict[str, Any]] = {}
@@ -52,6 +55,7 @@ def gather(ledgers: Iterable[Path]) -> tuple[dict[str, list[KernelResult]], Run]
                 parts[result.kernel] = _parts(own, result)
             else:
                 parts[result.kernel].setdefault("convergence", {}).update(_curves(own, result))
+            parts[result.kernel].setdefault("searches", {})[result.search] = kinds.about(result)
     return {name: list(kernels.values()) for name, kernels in found.items()}, Run(
         settings=run.get("settings", {}), options=run.get("options", {}), damaged=damaged, parts=parts
     )

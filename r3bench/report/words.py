@@ -78,10 +78,39 @@ def speedup(comparison: Comparison | None, interval: bool = True) -> str:
     return f"{comparison.speedup:.2f}x ({comparison.low:.2f} to {comparison.high:.2f})"
 
 
+def claimed(result: KernelResult) -> float:
+    """The largest speedup that was claimed; 0 where none was."""
+    faster = [arm.comparison for arm in result.arms if arm.comparison.decision is Decision.FASTER]
+    return max((comparison.speedup or 0.0 for comparison in faster), default=0.0)
+
+
+def gain_from(result: KernelResult) -> str:
+    """The parts of a winner's gain; empty where there is none, or it was not taken apart."""
+    return ", ".join(f"{share.name} {share.factor:.2f}x" for share in result.split if share.factor is not None)
+
+
+BUILDING = ("frontend", "specialize", "lower", "optimize", "emit", "assemble", "image", "cache")
+DEVICE = ("load", "verify", "time")
+
+
+def grouped(stages: Iterable[tuple[str, float]]) -> dict[str, list[tuple[str, float]]]:
+    """Stages of evaluations by what they kept busy: building, the device, or nothing (waiting), in that order."""
+    groups: dict[str, list[tuple[str, float]]] = {"building": [], "device": [], "waiting": []}
+    for name, seconds in stages:
+        group = "building" if name in BUILDING else "device" if name in DEVICE else "waiting"
+        groups[group].append((name.removeprefix("queue "), seconds))
+    return {name: held for name, held in groups.items() if held}
+
+
+def _spent_on(stages: Iterable[tuple[str, float]]) -> str:
+    return "; ".join(
+        f"{group} {sum(seconds for _, seconds in held):.1f} s ({', '.join(f'{name} {s:.1f}' for name, s in held)})"
+        for group, held in grouped(stages).items()
+    )
+
+
 def course(result: KernelResult) -> list[str]:
     """How a search went, in sentences: what ended it, where the gain comes from, where the time and the money went."""
-    split = [f"{share.name} {share.factor:.2f}x" for share in result.split if share.factor is not None]
-    stages = [f"{name} {seconds:.1f} s" for name, seconds in result.stages]
     spent = result.spent
     tokens = f"{spent.prompt_tokens + spent.answer_tokens} tokens, {spent.cached_tokens} of them from the prefix cache"
     models = f"{tokens}, {spent.dollars:.2f} dollars" if spent.prompt_tokens else "no model was asked"
@@ -89,8 +118,8 @@ def course(result: KernelResult) -> list[str]:
     said = [
         f"Search {result.search}: {result.steps} texts were proposed in {spent.seconds:.0f} s; {models}",
         f"It ended {'when' if used_up else 'early:'} {result.stopped}" if result.stopped else "",
-        f"By ranking times, which claim nothing, the gain comes from: {', '.join(split)}" if split else "",
-        f"Evaluations spent: {', '.join(stages)}" if stages else "",
+        f"By ranking times, which claim nothing, the gain comes from: {gain_from(result)}" if gain_from(result) else "",
+        f"Evaluations spent, summed over all: {_spent_on(result.stages)}" if result.stages else "",
     ]
     return [f"{sentence}." for sentence in said if sentence]
 
@@ -127,7 +156,7 @@ def work_line(kernels: Sequence[KernelResult]) -> str:
     seconds = max((kernel.searched for kernel in kernels), default=0.0)
     if not seconds or "queue device" not in spent:
         return ""
-    worked = sum(spent[stage] for stage in ("load", "verify", "time")) / seconds
+    worked = sum(spent[stage] for stage in DEVICE) / seconds
     return (
         f"the device was at work {worked:.0%} of the search; on average {spent['queue build'] / seconds:.1f} "
         f"evaluations waited to be built and {spent['queue device'] / seconds:.1f} for the device"

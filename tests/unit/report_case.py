@@ -69,6 +69,10 @@ def parts(number: int, iterations: int = 200) -> dict[str, Any]:
              "answer_tokens": 1e5, "cost": 1.25, "seconds": 600.0}  # fmt: skip
     return {
         "convergence": {"full": curve, "bo": [[n, s, ns * 1.1, p] for n, s, ns, p in curve]},
+        "searches": {
+            name: {"evaluations": 60, "claimed": claim, "gain_from": "source 1.1x", "building_s": 8.0, "device_s": 9.5}
+            for name, claim in (("full", 1.2), ("bo", None))
+        },
         "archive": {
             "axes": ["log2 of IR instructions", "distance"],
             "edges": [[float(n) for n in range(9)], [n / 10 for n in range(7)]],

@@ -85,6 +85,7 @@ def test_another_kind_of_search_adds_its_curve_and_no_result(tmp_path: Path) -> 
     )
     found, run = gather([bo, full])
     assert [kernel.status for kernel in found["demo"]] == ["improved"]
+    assert set(run.of("demo/k")["searches"]) == {"full", "bo"}
     assert {name: curve[-1][2] for name, curve in run.of("demo/k")["convergence"].items()} == {"full": 60.0, "bo": 70.0}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from r3bench.ledger import Failures, KernelResult, SourceResult
+from r3bench.report import kinds
 from r3bench.report.documents import result_of
 from r3bench.report.html import charts, code
 from r3bench.report.html.elements import Markup, element
@@ -13,7 +14,7 @@ from r3bench.report.html.parts import anchor, badge, bullets, command, contents,
 from r3bench.report.html.plot import figure
 from r3bench.report.html.tables import Cell, table
 from r3bench.report.patches import also, overlap_words
-from r3bench.report.prose import LEGEND
+from r3bench.report.prose import legend
 from r3bench.report.words import (
     as_sentence,
     busy_line,
@@ -50,7 +51,7 @@ def searched(document: Mapping[str, Any]) -> tuple[str, list[Markup]]:
         *_methods(entries),
         *(_section(entry, kernel, LINES // len(entries)) for entry, kernel in zip(entries, kernels, strict=True)),
         element("h2", "How to read this"),
-        *bullets(line.removeprefix("- ").replace("*", "") for line in LEGEND.splitlines()),
+        *bullets(line.removeprefix("- ").replace("*", "") for line in legend(entries)),
         element("h2", "To reproduce"),
         command(document["reproduce"]),
         machine(document["conditions"]),
@@ -148,14 +149,17 @@ def _point(kernel: KernelResult) -> charts.Point:
 
 
 def _methods(entries: Sequence[Entry]) -> Iterator[Markup]:
-    """Other kinds of search that were run, each against the full one by ranking times at equal evaluations."""
+    """Where several kinds of search were run: what each came to, and each against the full one."""
+    if compared := list(kinds.rows(entries)):
+        yield element("h2", "Kinds of search")
+        yield table("Each kernel's searches, at equal evaluations and as they were set to run.", kinds.HEAD, compared)
     found: dict[str, list[charts.Point]] = {}
     for entry in entries:
         curves = entry.get("convergence", {})
         for name, curve in curves.items():
             if name != "full" and "full" in curves:
                 equal = min(curve[-1][0], curves["full"][-1][0])
-                x, y = _after(equal, curve), _after(equal, curves["full"])
+                x, y = kinds.best_after(equal, curve), kinds.best_after(equal, curves["full"])
                 kind = "faster" if y < x else "same"
                 found.setdefault(name, []).append(charts.Point(entry["kernel"].split("/", 1)[-1], x, y, kind))
     if found:
@@ -163,15 +167,9 @@ def _methods(entries: Sequence[Entry]) -> Iterator[Markup]:
         drawn = (
             (name, charts.scatter(points, f"time under {name}", "time under full")) for name, points in found.items()
         )
-        yield element("h2", "Kinds of search")
         yield element(
             "div", *(figure(f"Full search against {name}", chart, note=note) for name, chart in drawn), class_="pair"
         )
-
-
-def _after(evaluations: int, curve: Sequence[Sequence[Any]]) -> float:
-    """The best time after so many evaluations, or the first one there is."""
-    return float([point[2] for point in curve if point[0] <= evaluations or point is curve[0]][-1])
 
 
 # -- one kernel -------------------------------------------------------------------------------------------------------
