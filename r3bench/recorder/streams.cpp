@@ -3,6 +3,7 @@
 #include "containers.h"
 #include "driver.h"
 #include "interpose.h"
+#include "recording.h"
 #include "system.h"
 
 namespace r3 {
@@ -103,26 +104,23 @@ R3_ENTRY(cuStreamDestroy_v2, (Handle stream), (stream), {
 
 // -- capture into graphs --
 
-R3_ENTRY(cuStreamBeginCapture, (Handle stream), (stream), { return r3::began(real_cuStreamBeginCapture(stream)); })
+// It begins when nothing is being recorded, since recording makes calls that would break it.
+#define R3_CAPTURE(name, parameters, arguments)         \
+    R3_ENTRY(name, parameters, arguments, {             \
+        r3::wait_for_recording();                       \
+        return r3::began(real_##name arguments);        \
+    })
 
-R3_ENTRY(cuStreamBeginCapture_ptsz, (Handle stream), (stream),
-         { return r3::began(real_cuStreamBeginCapture_ptsz(stream)); })
-
-R3_ENTRY(cuStreamBeginCapture_v2, (Handle stream, int mode), (stream, mode),
-         { return r3::began(real_cuStreamBeginCapture_v2(stream, mode)); })
-
-R3_ENTRY(cuStreamBeginCapture_v2_ptsz, (Handle stream, int mode), (stream, mode),
-         { return r3::began(real_cuStreamBeginCapture_v2_ptsz(stream, mode)); })
-
-R3_ENTRY(cuStreamBeginCaptureToGraph,
-         (Handle stream, Handle graph, const Handle *nodes, const void *edges, size_t count, int mode),
-         (stream, graph, nodes, edges, count, mode),
-         { return r3::began(real_cuStreamBeginCaptureToGraph(stream, graph, nodes, edges, count, mode)); })
-
-R3_ENTRY(cuStreamBeginCaptureToGraph_ptsz,
-         (Handle stream, Handle graph, const Handle *nodes, const void *edges, size_t count, int mode),
-         (stream, graph, nodes, edges, count, mode),
-         { return r3::began(real_cuStreamBeginCaptureToGraph_ptsz(stream, graph, nodes, edges, count, mode)); })
+R3_CAPTURE(cuStreamBeginCapture, (Handle stream), (stream))
+R3_CAPTURE(cuStreamBeginCapture_ptsz, (Handle stream), (stream))
+R3_CAPTURE(cuStreamBeginCapture_v2, (Handle stream, int mode), (stream, mode))
+R3_CAPTURE(cuStreamBeginCapture_v2_ptsz, (Handle stream, int mode), (stream, mode))
+R3_CAPTURE(cuStreamBeginCaptureToGraph,
+           (Handle stream, Handle graph, const Handle *nodes, const void *edges, size_t count, int mode),
+           (stream, graph, nodes, edges, count, mode))
+R3_CAPTURE(cuStreamBeginCaptureToGraph_ptsz,
+           (Handle stream, Handle graph, const Handle *nodes, const void *edges, size_t count, int mode),
+           (stream, graph, nodes, edges, count, mode))
 
 R3_ENTRY(cuStreamEndCapture, (Handle stream, Handle *graph), (stream, graph),
          { return r3::ended(real_cuStreamEndCapture(stream, graph)); })
