@@ -1,8 +1,8 @@
 // Kernels that the recorder runs in applications. own.ptx beside this file is made from it;
 // tests/recorder/test_own_kernels.py makes it anew and compares.
 //
-// r3_pages: 128 bits that stand for the content of each page, zero for a page of zeros; and which allocations its words
-// lead to. One warp a page.
+// r3_pages: 128 bits that stand for the content of each page, zero for a page of zeros; whether it is filled (1) and
+// other than before (2); and which allocations its words lead to. One warp a page.
 // r3_busy: keeps one thread busy for a while, and no longer than so many looks at the clock.
 
 using u32 = unsigned int;
@@ -49,8 +49,9 @@ static __device__ void follow(u64 word, const Reach &reach) {
 }
 
 // `at` is aligned to 16 bytes; pages of 4096 bytes, the last may be shorter.
-extern "C" __global__ void r3_pages(const unsigned char *at, u64 nbytes, Pair *digests, const Span *spans, u64 count,
-                                    u64 low_word, u64 span, unsigned char *marks) {
+extern "C" __global__ void r3_pages(const unsigned char *at, u64 nbytes, Pair *digests, const Pair *before,
+                                    unsigned char *flags, const Span *spans, u64 count, u64 low_word, u64 span,
+                                    unsigned char *marks) {
     const Reach reach = {spans, count, low_word, span, marks};
     u64 page = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / 32;
     u32 lane = threadIdx.x % 32;
@@ -74,7 +75,11 @@ extern "C" __global__ void r3_pages(const unsigned char *at, u64 nbytes, Pair *d
     }
     bool zero = !__any_sync(0xffffffffu, any != 0);
     low = summed(mixed(low)), high = summed(mixed(high + lane));
-    if (lane == 0) digests[page] = zero ? Pair{0, 0} : Pair{low, high | 1};
+    if (lane) return;
+    Pair now = zero ? Pair{0, 0} : Pair{low, high | 1};
+    bool changed = !before || before[page].low != now.low || before[page].high != now.high;
+    digests[page] = now;
+    flags[page] = (zero ? 0 : 1) | (changed ? 2 : 0);
 }
 
 extern "C" __global__ void r3_busy(u64 nanoseconds) {

@@ -2,6 +2,7 @@
 
 #include "driver.h"
 #include "own.h"
+#include "pipeline.h"
 #include "system.h"
 
 namespace r3 {
@@ -49,33 +50,72 @@ void put_reach(const Reach &reach, Vector<unsigned char> &into) {
     into.append(reinterpret_cast<const unsigned char *>(reach.reached.begin()), reach.reached.size());
 }
 
-bool digest_on_device(Handle kernel, Address at, size_t nbytes, Vector<Digest> &into, Reach *reach) {
+struct Room {
+    Address at = 0;
+    bool own = false;  // not of the staging, which has none left
+
+    Room(Staging &staging, size_t nbytes) : at(staging.place(nbytes)) {
+        if (!at) own = driver().cuMemAlloc_v2(&at, nbytes) == SUCCESS;
+    }
+    ~Room() {
+        if (own) driver().cuMemFree_v2(at);
+    }
+};
+
+bool look_on_device(Handle kernel, Address at, size_t nbytes, Staging &staging, const Pages *before, Pages &into,
+                    Reach *reach) {
     const Driver &real = driver();
-    size_t digests_bytes = into.size() * sizeof(Digest);
+    size_t pages = into.flags.size();
     Vector<unsigned char> table;
     if (reach) put_reach(*reach, table);
-    Address digests;
-    if (real.cuMemAlloc_v2(&digests, digests_bytes + table.size())) return false;
-    Address spans = digests + digests_bytes, low = reach ? reach->low() : 0, span = reach ? reach->high() - low : 0;
+    Room room(staging, pages * sizeof(Digest) + table.size() + pages);
+    if (!room.at) return false;
     uint64_t length = nbytes, count = reach ? reach->known.size() : 0;
-    Address marks = spans + count * sizeof(Span);
-    void *parameters[] = {&at, &length, &digests, &spans, &count, &low, &span, &marks};
-    unsigned blocks = static_cast<unsigned>((into.size() + PAGES_A_BLOCK - 1) / PAGES_A_BLOCK);
+    Address digests = room.at, spans = digests + pages * sizeof(Digest), marks = spans + count * sizeof(Span);
+    Address flags = spans + table.size(), previous = before ? before->held : 0;
+    Address low = reach ? reach->low() : 0, span = reach ? reach->high() - low : 0;
+    void *parameters[] = {&at, &length, &digests, &previous, &flags, &spans, &count, &low, &span, &marks};
+    unsigned blocks = static_cast<unsigned>((pages + PAGES_A_BLOCK - 1) / PAGES_A_BLOCK);
     Result result = count ? real.cuMemcpyHtoD_v2(spans, table.begin(), table.size()) : SUCCESS;
     if (!result) result = real.cuLaunchKernel(kernel, blocks, 1, 1, THREADS, 1, 1, 0, nullptr, parameters, nullptr);
-    if (!result) result = real.cuMemcpyDtoH_v2(into.begin(), digests, digests_bytes);
+    if (!result) result = real.cuMemcpyDtoH_v2(into.flags.begin(), flags, pages);
     if (!result && count) result = real.cuMemcpyDtoH_v2(reach->reached.begin(), marks, count);
-    real.cuMemFree_v2(digests);
+    into.held = digests;
+    if (!result && room.own) result = pages_fetch(into) ? SUCCESS : NOT_FOUND;
+    if (room.own || result) into.held = 0;
     return result == SUCCESS;
+}
+
+bool look_on_host(Address at, size_t nbytes, Pages &into, Reach *reach) {
+    into.digests.resize(into.flags.size());
+    if (!digest_on_host(at, nbytes, into.digests.begin(), reach)) return false;
+    for (size_t page = 0; page < into.flags.size(); page++)
+        into.flags[page] = into.digests[page].zero() ? CHANGED : FILLED | CHANGED;
+    return true;
+}
+
+// Where one of them is not on the device any more, or never was.
+bool compare_on_host(Pages &before, Pages &now) {
+    if (!pages_fetch(before) || !pages_fetch(now)) return false;
+    for (size_t page = 0; page < now.flags.size(); page++)
+        if (before.digests[page] == now.digests[page]) now.flags[page] &= static_cast<unsigned char>(~CHANGED);
+    return true;
 }
 
 }  // namespace
 
-bool pages_digest(Address at, size_t nbytes, Vector<Digest> &into, Reach *reach) {
-    into.resize(pages_of(nbytes));
+bool pages_look(Address at, size_t nbytes, Staging &staging, Pages *before, Pages &into, Reach *reach) {
+    into.flags.resize(pages_of(nbytes));
     Handle kernel = nbytes > SMALL && at % 16 == 0 ? own_kernel(Own::pages) : nullptr;
-    return (kernel && digest_on_device(kernel, at, nbytes, into, reach)) ||
-           digest_on_host(at, nbytes, into.begin(), reach);
+    bool here = kernel && look_on_device(kernel, at, nbytes, staging, before, into, reach);
+    if (!here && !look_on_host(at, nbytes, into, reach)) return false;
+    return !before || (before->held && here) || compare_on_host(*before, into);
+}
+
+bool pages_fetch(Pages &pages) {
+    if (!pages.digests.empty() || !pages.held) return true;
+    pages.digests.resize(pages.flags.size());
+    return pipeline_fetch(pages.digests.begin(), pages.held, pages.digests.size() * sizeof(Digest));
 }
 
 }  // namespace r3

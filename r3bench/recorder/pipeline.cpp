@@ -156,6 +156,11 @@ bool pipeline_copy(Address from, size_t nbytes, uint64_t offset) {
     return !state.failed;
 }
 
+bool pipeline_fetch(void *to, Address from, size_t nbytes) {
+    return prepare() && !driver().cuMemcpyDtoHAsync_v2(to, from, nbytes, state.stream) &&
+           !driver().cuStreamSynchronize(state.stream);
+}
+
 bool pipeline_drain() {
     while (state.flights) land();
     pthread_mutex_lock(&state.lock);

@@ -10,6 +10,8 @@ namespace r3 {
 bool pipeline_begin(const Stripes &file);
 // Queue `nbytes` from `from` for `offset` in the file; false where the driver refuses.
 bool pipeline_copy(Address from, size_t nbytes, uint64_t offset);
+// Copy to the host, in the order of what was queued.
+bool pipeline_fetch(void *to, Address from, size_t nbytes);
 // Wait until all is written; false where anything failed.
 bool pipeline_drain();
 

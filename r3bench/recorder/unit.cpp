@@ -3,7 +3,6 @@
 #include "background.h"
 #include "driver.h"
 #include "folder.h"
-#include "pages.h"
 #include "pipeline.h"
 #include "plan.h"
 #include "system.h"
@@ -30,10 +29,6 @@ void extend(Vector<Run> &runs, uint64_t page, int64_t place) {
         }
     }
     runs.push({page, 1, place, 1});
-}
-
-bool wanted(const Buffer &buffer, const Moment &moment, uint64_t page) {
-    return &moment == &buffer.before || !(moment.digests[page] == buffer.before.digests[page]);
 }
 
 }  // namespace
@@ -151,11 +146,14 @@ Problem Unit::set_aside_reachable() {
 
 // Find the pages that are to be kept, and copy them to memory of ours where there is room.
 Problem Unit::set_aside(Buffer &buffer, Moment &moment) {
-    Reach *reach = &moment == &buffer.before ? &reach_ : nullptr;
-    if (!pages_digest(buffer.address, buffer.nbytes, moment.digests, reach)) return "its memory could not be read";
+    bool first = &moment == &buffer.before;
+    Pages *before = first ? nullptr : &buffer.before.pages;
+    Reach *reach = first ? &reach_ : nullptr;
+    if (!pages_look(buffer.address, buffer.nbytes, staging_, before, moment.pages, reach))
+        return "its memory could not be read";
     Vector<Piece> &pieces = moment.pieces;
-    for (uint64_t page = 0; page < moment.digests.size(); page++) {
-        if (moment.digests[page].zero() || !wanted(buffer, moment, page)) continue;
+    for (uint64_t page = 0; page < moment.pages.flags.size(); page++) {
+        if (moment.pages.flags[page] != (FILLED | CHANGED)) continue;
         if (!pieces.empty() && page <= pieces.back().first + pieces.back().count + JOINED_PAGES)
             pieces.back().count = page + 1 - pieces.back().first;
         else pieces.push({page, 1, 0});
@@ -195,7 +193,8 @@ Problem Unit::write() {
 Problem Unit::write(Buffer &buffer, Moment &moment) {
     if (!moment.runs.empty()) return nullptr;
     size_t kept = 0;
-    for (const Piece &piece : moment.pieces) kept += piece.count;
+    for (const Piece &each : moment.pieces) kept += each.count;
+    if (kept && !pages_fetch(moment.pages)) return NOT_COPIED;
     places_.reserve(kept);
     const Piece *piece = moment.pieces.begin();
     uint64_t from = 0, count = 0;
@@ -204,28 +203,25 @@ Problem Unit::write(Buffer &buffer, Moment &moment) {
         while (from >= piece->first + piece->count) piece++;
         size_t start = from * PAGE_BYTES, nbytes = count * PAGE_BYTES;
         if (start + nbytes > buffer.nbytes) nbytes = buffer.nbytes - start;
-        uint64_t place = pages_ - count;
+        uint64_t place = places_.size() - count;
         count = 0;
         return pipeline_copy(piece->from + (from - piece->first) * PAGE_BYTES, nbytes, place * PAGE_BYTES);
     };
-    for (uint64_t page = 0; page < moment.digests.size(); page++) {
-        if (!wanted(buffer, moment, page)) continue;
+    for (uint64_t page = 0; page < moment.pages.flags.size(); page++) {
+        unsigned char flags = moment.pages.flags[page];
+        if (!(flags & CHANGED)) continue;
         int64_t place = ZEROS;
-        if (!moment.digests[page].zero()) {
-            uint64_t &known = places_.at(moment.digests[page]);  // one more than the place; 0 where it is new
-            if (!known) {
-                bool apart = count && from + count != page;
-                if ((apart || count == COPIED_PAGES) && !flush()) return NOT_COPIED;
-                if (!count) from = page;
-                count++;
-                known = ++pages_;
-            }
-            place = int64_t(known) - 1;
+        if (flags & FILLED) {
+            bool apart = count && from + count != page;
+            if ((apart || count == COPIED_PAGES) && !flush()) return NOT_COPIED;
+            size_t known = places_.size();
+            place = int64_t(places_.at(moment.pages.digests[page]));
+            if (size_t(place) == known && !count++) from = page;
         }
         extend(moment.runs, page, place);
     }
     if (!flush()) return NOT_COPIED;
-    if (recorded_bytes() + pages_ * PAGE_BYTES > plan().most_bytes) return "the recording is as large as was allowed";
+    if (recorded_bytes() + places_.size() * PAGE_BYTES > plan().most_bytes) return "the recording is as large as was allowed";
     return nullptr;
 }
 
@@ -255,7 +251,7 @@ void Unit::describe(double seconds) {
 
 Problem Unit::finish() {
     if (Problem problem = write()) return problem;
-    __atomic_add_fetch(&total_bytes, pages_ * PAGE_BYTES, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&total_bytes, places_.size() * PAGE_BYTES, __ATOMIC_RELAXED);
     facts_.quoted(kernel_->module ? module_keep(*kernel_->module) : "");
     facts_.add(", \"written_seconds\": %.6f, \"buffers\": [", elapsed() - when_);
     for (size_t i = 0; i < buffers_.size(); i++) {

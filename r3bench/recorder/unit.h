@@ -4,8 +4,8 @@
 #include "coverage.h"
 #include "launch.h"
 #include "modules.h"
-#include "reach.h"
-#include "staging.h"
+#include "pages.h"
+#include "places.h"
 #include "stripes.h"
 
 namespace r3 {
@@ -27,7 +27,7 @@ struct Piece {
 
 // A buffer before the launch, or after it.
 struct Moment {
-    Vector<Digest> digests;
+    Pages pages;
     Vector<Piece> pieces;
     Vector<Run> runs;
 };
@@ -76,12 +76,11 @@ private:
     Staging staging_;
     bool elsewhere_;  // something could not be staged: all goes to disk before the application goes on
     char name_[32];
-    uint64_t pages_;  // written to the file so far
     Text facts_;
     Vector<unsigned char> arguments_;
     Vector<Buffer *> buffers_;
     Reach reach_;
-    Map<Digest, uint64_t> places_;  // pages in the file by content
+    Places places_;  // pages in the file by content
 };
 
 // Of one launch: what is said of it but of its memory, and the runs of a buffer.

@@ -252,6 +252,34 @@ def test_a_pool_costs_what_is_used_of_it(recorded: Callable[..., Recorded]) -> N
     assert written[start : start + 8].view(np.float64) == 3
 
 
+@pytest.mark.parametrize("own", [False, True], ids=["digests by the host", "digests by the device"])
+@pytest.mark.parametrize("free", [8 << 20, 1 << 40], ids=["a full device", "room on the device"])
+def test_large_buffers(
+    own: bool, free: int, recorded: Callable[..., Recorded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Buffers with repeated, empty, changed and emptied pages, and a pointer in them to a further one."""
+    monkeypatch.setenv("FAKE_FREE_BYTES", str(free))
+    if own:
+        monkeypatch.setenv("FAKE_OWN_KERNELS", "1")
+    first, second = recorded("large").launches
+    unit, contents = conversion.unit(first, 0, ())
+    assert sorted(a.nbytes for a in unit.allocations) == [8192, 1 << 20]
+    before, after = (side["memory0"].view(np.uint64).reshape(-1, 512) for side in (contents.before, contents.after))
+    assert set(contents.after) == {"memory0"}
+    expected = np.zeros_like(before)
+    expected[3:20] = 7
+    expected[100:200] = np.arange(100, 200)[:, None]
+    expected[150, 5] = before[150, 5]
+    assert np.array_equal(before, expected)
+    assert [(p.offset, p.allocation) for p in unit.pointers if p.holder] == [(150 * 4096 + 40, "memory1")]
+    expected[160:170] = 0
+    expected[30] = expected[110]
+    expected[40] = 12345
+    assert np.array_equal(after, expected)
+    assert first.nbytes == (1 + 100 + 1) * 4096
+    assert second.facts["occurrence"] == 1
+
+
 def test_a_launch_with_a_texture_is_declared_not_recordable(recorded: Callable[..., Recorded]) -> None:
     found = recorded("textured")
     assert [launched.facts["occurrence"] for launched in found.launches] == [1]

@@ -179,6 +179,34 @@ static void greedy(void) {
     if (cuMemAlloc_(&most, unused - 65536)) exit(7);
 }
 
+// A megabyte with empty, repeated and different pages, of which some are emptied, copied or changed.
+enum { PAGES = 256, WORDS = 512 };
+static void change(void **parameters, const Dims *dims) {
+    uint64_t(*pages)[WORDS] = *(void **)parameters[0];
+    (void)dims;
+    memset(pages[160], 0, 10 * sizeof pages[0]);
+    memcpy(pages[30], pages[110], sizeof pages[0]);
+    for (int i = 0; i < WORDS; i++) pages[40][i] = 12345;
+}
+static void large(void) {
+    static uint64_t pages[PAGES][WORDS];
+    const size_t sizes[] = {8};
+    Handle module, changing;
+    Address at, further;
+    cuMemAlloc_(&at, sizeof pages);
+    cuMemAlloc_(&further, 8192);
+    for (int page = 0; page < PAGES; page++)
+        for (int i = 0; i < WORDS; i++)
+            pages[page][i] = page >= 3 && page < 20 ? 7 : page >= 100 && page < 200 ? (uint64_t)page : 0;
+    pages[150][5] = further + 16;
+    cuMemcpyHtoD_(at, pages, sizeof pages);
+    fakeKernel_("change", change, 1, sizes);
+    cuModuleLoadData_(&module, ".version 7.0\n");
+    cuModuleGetFunction_(&changing, module, "change");
+    void *parameters[] = {&at};
+    for (int i = 0; i < 2; i++) cuLaunchKernel_(changing, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
+}
+
 // All kinds of memory in one launch: a table of pointers leads to each.
 static void kinds(void) {
     Result (*managed)(Address *, size_t, unsigned), (*async)(Address *, size_t, Handle),
@@ -303,7 +331,7 @@ int main(int count, char **given) {
                       {"packed", packed},   {"nested", nested}, {"threads", threads}, {"pool", pool},
                       {"textured", textured}, {"graph", graph}, {"built", built},
                       {"devices", devices}, {"kinds", kinds},   {"exec", exec_other},   {"reset", reset},
-                      {"greedy", greedy}};
+                      {"greedy", greedy},    {"large", large}};
     self = given[0];
     set_up();
     for (size_t i = 0; count > 1 && i < sizeof situations / sizeof *situations; i++)
