@@ -103,6 +103,21 @@ void same_function(Handle function, Handle kernel) {
     if (known && *known) functions.at(function) = *known;
 }
 
+// Graphs give a library's kernel as the function that it is in the current context.
+bool found_by_kernel(Handle function, const char *name) {
+    const Driver &real = driver();
+    Kernel *found = nullptr;
+    Held held(table_lock);
+    functions.each([&](const void *handle, Kernel *kernel) {
+        if (!kernel || !kernel->module || !kernel->module->library || strcmp(kernel->name, name)) return;
+        Handle plain = nullptr;
+        bool answered = real.cuKernelGetFunction && !real.cuKernelGetFunction(&plain, const_cast<void *>(handle));
+        if (answered && plain == function) found = kernel;
+    });
+    if (found) functions.at(function) = found;
+    return found != nullptr;
+}
+
 // What the driver says of a function that came to the application by a way not seen here.
 void ask(Handle function) {
     const Driver &real = driver();
@@ -111,6 +126,7 @@ void ask(Handle function) {
     if (real.cuKernelGetName && !real.cuKernelGetName(&name, function)) {
         if (real.cuKernelGetLibrary) real.cuKernelGetLibrary(&of, function);
     } else if (real.cuFuncGetName && !real.cuFuncGetName(&name, function)) {
+        if (found_by_kernel(function, name)) return;
         if (real.cuFuncGetModule) real.cuFuncGetModule(&of, function);
     }
     function_found(function, of, name);

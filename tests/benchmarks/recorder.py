@@ -138,8 +138,9 @@ def alone(capture: Capture, device: Device, compiler: Compiler, there: float) ->
     placement, procedure = Placement(device, material, original), procedure_for(device.target)
     arm = Arm(device.load(original.result().binary), material.unit.launch)
     placement.classify(arm, procedure.timeout_s)
-    clones = fit([arm], placement.ring, procedure)
-    cold = statistics.median(window(arm, placement.ring, clones, procedure.timeout_s) for _ in range(9)) / 1e3
+    clones, (samples,) = fit([arm], placement.ring, procedure)
+    samples += [window(arm, placement.ring, clones, procedure.timeout_s) for _ in range(8)]
+    cold = statistics.median(samples) / 1e3
     told = f"{cold:.1f} us cold ({100 * (cold / there - 1):+.1f} %)"
     if placement.ring.idempotent:
         hot = warm(arm, placement.ring, clones, placement.check, procedure) / 1e3

@@ -14,6 +14,7 @@ import pytest
 from r3bench import store
 from r3bench.cli import main
 from r3bench.devices import Device, open_device
+from r3bench.devices.cuda import nvml
 from r3bench.record import application, dump
 from r3bench.record.images import find_nvcc
 from r3bench.record.verification import verify
@@ -116,6 +117,17 @@ def test_ways_to_launch_and_to_get_memory(
     assert recorded([str(program("kinds.cu", flags=("-lcuda",))), kind]) == kernels
 
 
+def test_several_gpus(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with nvml.opened() as library:
+        count = len(library.names())
+    if count < 2:
+        pytest.skip("needs two GPUs")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    plan = application.Plan(folder=tmp_path, max_per_kernel=4)
+    assert application.run([str(program("kinds.cu", flags=("-lcuda",))), "devices"], plan, keep_output=True)[0] == 0
+    assert [launched.facts["device"] for launched in dump.launches(tmp_path)] == [0, 1, 0, 1]
+
+
 def test_several_files_linked_on_the_device(program: Program, recorded: Callable[..., dict[str, int]]) -> None:
     assert recorded([str(program("parts/main.cu", "parts/bent.cu", flags=("-rdc=true",)))]) == {"bend": 2}
 
@@ -156,12 +168,10 @@ def test_one_rank_of_four(program: Program, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "package"), [("cupy_app.py", "cupy"), ("torch_app.py", "torch"), ("triton_app.py", "triton")]
+    ("script", "package", "kernels"),
+    [("raw.py", "cupy", "axpy|powers"), ("layers.py", "torch", "elementwise"), ("tiles.py", "triton", "scaled_add")],
 )
-def test_python_applications(script: str, package: str, recorded: Callable[..., dict[str, int]]) -> None:
+def test_python_applications(script: str, package: str, kernels: str, recorded: Callable[..., dict[str, int]]) -> None:
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not here")
-    kernels = recorded(
-        [sys.executable, str(PROGRAMS / script)], "--kernel", "saxpy|elementwise", "--max-per-kernel", "1"
-    )
-    assert kernels
+    assert recorded([sys.executable, str(PROGRAMS / script)], "--kernel", kernels, "--max-per-kernel", "1")

@@ -77,6 +77,29 @@ static void shared(float *at) {
     shared_sum<<<1, 256, COUNT * sizeof(float)>>>(at, COUNT);
 }
 
+// Every device adds to memory of its own, in turn.
+static void devices(float *host) {
+    int count = 0;
+    float *at[8];
+    CHECK(cudaGetDeviceCount(&count));
+    count = count < 8 ? count : 8;
+    for (int i = 0; i < count; i++) {
+        CHECK(cudaSetDevice(i));
+        CHECK(cudaMalloc(&at[i], COUNT * sizeof(float)));
+        CHECK(cudaMemcpy(at[i], host, COUNT * sizeof(float), cudaMemcpyHostToDevice));
+    }
+    for (int launch = 0; launch < 2; launch++)
+        for (int i = 0; i < count; i++) {
+            CHECK(cudaSetDevice(i));
+            add_some(at[i]);
+        }
+    for (int i = 0; i < count; i++) {
+        CHECK(cudaSetDevice(i));
+        CHECK(cudaDeviceSynchronize());
+    }
+    CHECK(cudaSetDevice(0));
+}
+
 static float *mapped(size_t nbytes) {
     CUmemAllocationProp properties = {};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -111,6 +134,7 @@ int main(int count, char **given) {
     else if (!strcmp(kind, "cooperative")) cooperative(at);
     else if (!strcmp(kind, "clusters")) clustered<<<160, 128>>>(at, COUNT);
     else if (!strcmp(kind, "shared")) shared(at);
+    else if (!strcmp(kind, "devices")) devices(host);
     else add_some(at);
     CHECK(cudaDeviceSynchronize());
     CHECK(cudaMemcpy(host, at, COUNT * sizeof(float), cudaMemcpyDeviceToHost));
