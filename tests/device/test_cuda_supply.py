@@ -218,6 +218,18 @@ def test_contents_are_sent_once_and_dropped_with_the_last_copy(device: CudaDevic
         device.download(memories[0])
 
 
+def test_units_of_the_same_arrays_share_their_contents(device: CudaDevice) -> None:
+    one = lone()
+    other = replace(one.unit, arguments=bytes(7) + b"\1")
+    memories = [device.allocate(unit, one.before) for unit in (one.unit, other)]
+    assert WORKERS[0].ops().count("contents") == 1
+    device.release(memories[0])
+    assert "drop" not in WORKERS[0].ops()
+    same(device.download(memories[1]), one.before)
+    device.release(memories[1])
+    assert WORKERS[0].ops()[-1] == "drop"
+
+
 def test_memory_is_restored_and_caches_flushed_with_the_next_launch(device: CudaDevice) -> None:
     one, kernel = lone(), device.load(binary("double"))
     memory = device.allocate(one.unit, one.before)

@@ -87,6 +87,7 @@ class CudaDevice:
         if found is None:
             found = Recorded(unit, before)
             if found.shared:
+                found.take_over(self._recorded.values())
                 self._recorded[key] = found
         return found
 
@@ -181,7 +182,8 @@ class CudaDevice:
             worker.copies.discard(held.number)
             self._supply.ask(worker, {"op": "remove", "id": held.number}, "releasing memory")
         if not recorded.copies:
-            for contents in recorded.all_contents():
+            kept = {contents for each in self._recorded.values() for contents in each.all_contents()}
+            for contents in set(recorded.all_contents()) - kept:
                 self._supply.drop(worker, contents)
 
     def _own(self, memory: Memory) -> CudaMemory:
