@@ -35,12 +35,13 @@ from r3bench.model import Capture, Level, Outcome, Target, Variant, content_id
 from r3bench.original import Original
 from r3bench.replay import Builder, Material, Placement, build, compete, control, evaluate, profile, read_material
 from r3bench.server.requests import Timing
-from r3bench.server.resident import Resident, host_room, timing_lock
+from r3bench.server.resident import Latest, Resident, host_room, timing_lock
 from r3bench.stats import Budget, Comparison, claims, confirmed
 from r3bench.toolchain import Built, Compiler
 from r3bench.windows import procedure_for
 
 SWITCH_S = 5e-5
+REMEMBERED = 4096  # outcomes by their code: a search of one text tries some hundred configurations
 ON_DEVICE = ("load", "verify", "time")
 
 Stages = tuple[tuple[str, float], ...]
@@ -96,8 +97,8 @@ class ReplayServer:
         self._devices: list[Device] = []
         self._prepare_stage = ThreadPoolExecutor(1, thread_name_prefix="r3bench-prepare")
         self._device_stage = ThreadPoolExecutor(1, thread_name_prefix="r3bench-device")
-        self._replayed: dict[Hashable, Outcome] = {}
-        self._fastest: dict[Hashable, Sequence[float]] = {}
+        self._replayed: Latest[Outcome] = Latest(REMEMBERED)
+        self._fastest: Latest[Sequence[float]] = Latest(REMEMBERED)
         self._originals: dict[Hashable, Future[Built]] = {}
         self._builds: set[Future[Built]] = set()
         self._builds_allowed = Event()
@@ -157,11 +158,11 @@ class ReplayServer:
         known = self._replayed.get(key) or (self._replayed.get((key, text)) if races else None)
         if known is not None:
             return replace(known, variant=content_id(variant), module=built.module, stages=built.stages)
-        found = self._evaluate(material, variant, builds, "rank", self._fastest.get(text, ()) if races else ())
+        found = self._evaluate(material, variant, builds, "rank", (races and self._fastest.get(text)) or ())
         cut = found.measurement is not None and found.measurement.cut_ns is not None
         self._replayed[(key, text) if cut else key] = found
         if found.measurement is not None and not cut:
-            self._fastest[text] = min(self._fastest.get(text, (inf,)), found.measurement.samples_ns, key=min)
+            self._fastest[text] = min(self._fastest.get(text) or (inf,), found.measurement.samples_ns, key=min)
         return found
 
     @property

@@ -19,6 +19,26 @@ class Sized(Protocol):
 
 
 S = TypeVar("S", bound=Sized)
+T = TypeVar("T")
+
+
+class Latest(Generic[T]):
+    """So many values by key: those that were set or asked for last."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._values: OrderedDict[Hashable, T] = OrderedDict()
+
+    def get(self, key: Hashable) -> T | None:
+        if key in self._values:
+            self._values.move_to_end(key)
+        return self._values.get(key)
+
+    def __setitem__(self, key: Hashable, value: T) -> None:
+        self._values[key] = value
+        self._values.move_to_end(key)
+        if len(self._values) > self._most:
+            self._values.popitem(last=False)
 
 
 class Resident(Generic[S]):

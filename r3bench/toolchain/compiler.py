@@ -6,7 +6,6 @@ import os
 import pickle
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from weakref import WeakValueDictionary
 
 from r3bench.errors import BuildError, BuildTimeout, Diagnostic, Unsupported, WorkerLost
 from r3bench.model import Binary, Global, Target, content_id
@@ -73,7 +73,7 @@ class Compiler:
         self._server = Server()
         self._idle: list[Worker] = []
         self._lock = threading.Lock()
-        self._building: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._building: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
         self._threads = ThreadPoolExecutor(self._count, thread_name_prefix="r3bench-compile")
 
     @property
@@ -112,7 +112,7 @@ class Compiler:
         used = request.facts.used_by(request.configuration)
         how = self._how(request.target), request.padded
         key = self._key("built", *ir_keys, request.symbol, request.target, request.configuration, used, how)
-        with self._building[key]:
+        with self._alone(key):
             entry = self._cache.get(key)
             if entry is not None:
                 return _built(request, entry, (("cache", time.perf_counter() - start),))
@@ -134,6 +134,11 @@ class Compiler:
         source = request.files, request.main, request.flags, _frontend_arch(request.target)
         return self._key("ir", *source, *_if_checked(request))
 
+    def _alone(self, key: str) -> threading.Lock:
+        """The lock under which one thread makes what has a key; it is gone when none needs it."""
+        with self._lock:
+            return self._building.setdefault(key, threading.Lock())
+
     def _key(self, *parts: Any) -> str:
         return content_id(self._server.hello()["fingerprint"], *parts)
 
@@ -141,7 +146,7 @@ class Compiler:
         """The source's IR: one front end call serves every configuration of a source."""
         if request.main.endswith((".ll", ".ptx")):  # what a compiler made of a source that is not known
             return dict(request.files)[request.main]
-        with self._building[key]:
+        with self._alone(key):
             entry = self._cache.get(key)
             if entry is None:
                 job = FrontendJob(

@@ -31,7 +31,7 @@ from r3bench.model import (
 from r3bench.server import ReplayServer
 from r3bench.server import local as server
 from r3bench.server.local import when_all
-from r3bench.server.resident import Resident, timing_lock
+from r3bench.server.resident import Latest, Resident, timing_lock
 from r3bench.stats import Decision
 from r3bench.testing import FakeDevice, FakeLaunch, Program
 
@@ -242,6 +242,14 @@ def test_what_was_used_last_stays() -> None:
     large = Item(99)
     assert resident.get("large", lambda: large) is large
     assert dropped == [b, a, c]
+
+
+def test_the_latest_values_stay() -> None:
+    latest: Latest[str] = Latest(2)
+    latest["a"], latest["b"] = "1", "2"
+    assert latest.get("a") == "1"
+    latest["c"] = "3"
+    assert [latest.get(key) for key in "abc"] == ["1", None, "3"]
 
 
 # -- cancelling and closing -----------------------------------------------------------------------------------------
