@@ -119,18 +119,20 @@ class _Independent:
     def __init__(self, metadata: list[str]) -> None:
         numbers = [int(match[1]) for line in metadata if (match := re.match(r"!(\d+) =", line))]
         first = max(numbers, default=-1) + 1
-        group, loop, rare, parallel, once, rolled, scalar = (f"!{first + n}" for n in range(7))
-        self.marks = Independence(group, loop, rare)
+        group, loop, short, rare, parallel, once, often, rolled, scalar = (f"!{first + n}" for n in range(9))
+        self.marks = Independence(group, loop, short, rare)
         self.lines = [
             f"{group} = distinct !{{}}",
             f"{loop} = distinct !{{{loop}, {parallel}, {once}, {rolled}}}",
+            f"{short} = distinct !{{{short}, {parallel}, {often}, {rolled}}}",
             f"{rare} = distinct !{{{rare}, {parallel}, {scalar}, {rolled}}}",
             f'{once} = !{{!"llvm.loop.interleave.count", i32 1}}',
+            f'{often} = !{{!"llvm.loop.interleave.count", i32 4}}',
             f'{rolled} = !{{!"llvm.loop.unroll.runtime.disable"}}',
             f'{scalar} = !{{!"llvm.loop.vectorize.width", i32 1}}',
             f'{parallel} = !{{!"llvm.loop.parallel_accesses", {group}}}',
         ]
-        self.ranges = {text: f"!{first + n}" for n, text in enumerate(sorted(set(RANGES.values())), 7)}
+        self.ranges = {text: f"!{first + n}" for n, text in enumerate(sorted(set(RANGES.values())), 9)}
         self.lines += [f"{number} = !{{{text}}}" for text, number in self.ranges.items()]
 
 

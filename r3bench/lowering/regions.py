@@ -42,7 +42,7 @@ def write_regions(cut: Cut, signed: Signature, independence: Independence) -> li
     starts = {segment.starts.state: segment for segment in cut.segments if segment.starts}
     starts[0] = cut.segments[0]
     # Threads share the stack of the loop they run in: an array that stayed there ties them to their order.
-    marks = Independence("", "", "") if cut.stack else independence
+    marks = Independence("", "", "", "") if cut.stack else independence
     taken = phi_uses(cut.segments, cut.last)
     reached = [_reached(starts[state], by_label) for state in range(len(cut.suspends) + 1)]
     shared = share(cut, reached)

@@ -13,14 +13,17 @@ from r3bench.lowering.ir import LOCAL
 from r3bench.lowering.ranges import Interval
 from r3bench.lowering.signature import Signature
 
+_SHORT = 18  # lines of a thread; in a longer loop, its own control hardly counts
+
 
 @dataclass(frozen=True, slots=True)
 class Independence:
-    """Metadata ids: the access group of accesses that do not depend on other threads', the id of their loops, and of
-    those loops that few threads of a row go through."""
+    """Metadata ids: the access group of accesses that do not depend on other threads', the id of their loops, of those
+    that have little in them, and of those that few threads of a row go through."""
 
     group: str
     loop: str
+    short: str
     rare: str
 
     @property
@@ -115,7 +118,9 @@ class Row:
         if self._noting:
             yield from self._noted()
         interval = self.guard.interval if self.guard else None
-        loop = self.marks.rare if interval and interval.is_sparse else self.marks.loop
+        few = interval is not None and interval.is_sparse
+        short = len(thread) < _SHORT and not self._several
+        loop = self.marks.rare if few else self.marks.short if short else self.marks.loop
         yield _NEXT.format(step=interval.step if interval else 1, end=end, loop=_attached(loop))
         yield from self._result(before)
 

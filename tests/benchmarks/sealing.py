@@ -25,6 +25,7 @@ from unittest.mock import patch
 from r3bench import frontend, sealing
 from r3bench.devices.cpu.device import CpuDevice
 from r3bench.devices.cpu.process import Worker
+from r3bench.devices.cpu.wire import Poison
 from r3bench.model import Binary
 from tests.benchmarks.machine import describe, judge
 from tests.device.test_cpu_device import compile_object, unit_of
@@ -95,7 +96,7 @@ class Case:
             pass
 
 
-PLAIN: Any = (0, False)
+PLAIN = (Poison.NONE, "forward")
 
 
 def compile_once() -> None:

@@ -90,10 +90,8 @@ static ONCE void say(const struct block *b, const struct box *box, u32 row, s32 
   for (u32 x = box->first[0]; x < box->end[0]; x++) state[x] = way;
 }
 
-static u64 run(const struct block *b, s32 place, const struct box *box, const u8 *in, u8 *out) {
+static ONCE u64 run_rows(const struct block *b, s32 place, const struct box *box, const u8 *in, u8 *out) {
   const region region = b->kernel->regions[place];
-  if (box->end[1] - box->first[1] == 1 && box->end[2] - box->first[2] == 1)
-    return region(b, in, out, box->first[0], box->end[0], box->first[1], box->first[2]);
   u32 all = ~0u, any = 0, rows = 0;
   u64 went[THREADS];
   for (u32 z = box->first[2]; z < box->end[2]; z++)
@@ -105,6 +103,12 @@ static u64 run(const struct block *b, s32 place, const struct box *box, const u8
     for (u32 row = 0; row < rows; row++)
       if ((s32)went[row] == (s32)(went[row] >> 32)) say(b, box, row, (s32)went[row]);
   return (u64)any << 32 | all;
+}
+
+static inline u64 run(const struct block *b, s32 place, const struct box *box, const u8 *in, u8 *out) {
+  if (box->end[1] - box->first[1] == 1 && box->end[2] - box->first[2] == 1)
+    return b->kernel->regions[place](b, in, out, box->first[0], box->end[0], box->first[1], box->first[2]);
+  return run_rows(b, place, box, in, out);
 }
 
 /* Give each of some threads what those share that wait where it does. */
@@ -252,7 +256,6 @@ static ONCE void complete(const struct lanes *l, u32 group, u32 operation) {
 /* The first cell counts true predicates of threads that wait at the block's barrier, the second those threads. */
 static ONCE void count_predicates(const struct block *b, int all) {
   const struct kernel *k = b->kernel;
-  if (k->predicate == ABSENT) return;
   const u32 *predicate = array(b, k->predicate);
   const s32 *state = (const s32 *)array(b, k->state);
   u32 *cells = (u32 *)b->cells, found = 0, here = 0;
@@ -277,17 +280,20 @@ static void ballot_all(const u32 *restrict value, u32 *restrict result, u32 thre
 
 /* One collective for every warp of the block; 0 where a mask is not the same for a whole warp. */
 static ONCE int complete_all(const struct block *b, u32 place) {
-  const struct lanes first = lanes_of(b, 0);
+  const struct kernel *k = b->kernel;
   const u32 threads = b->threads, whole = threads % 32 == 0, operation = place & ~HERE;
-  const u32 masked = place == operation && operation != ACTIVE, full = !masked || (whole && all_full(first.mask, threads));
+  u32 *result = array(b, k->result);
   if (whole && operation == ACTIVE) {
-    for (u32 t = 0; t < threads; t++) first.result[t] = ~0u;
+    for (u32 t = 0; t < threads; t++) result[t] = ~0u;
     return 1;
   }
+  const u32 masked = place == operation && operation != ACTIVE;
+  const u32 full = !masked || (whole && all_full(array(b, k->mask), threads));
   if (whole && full && operation == BALLOT) {
-    ballot_all(first.value, first.result, threads);
+    ballot_all(array(b, k->value), result, threads);
     return 1;
   }
+  const struct lanes first = lanes_of(b, 0);
   for (u32 at = 0; at < threads; at += 32) {
     u32 here = threads - at, group = here < 32 ? (1u << here) - 1 : ~0u;
     struct lanes l = moved(first, at);
@@ -327,7 +333,7 @@ static int run_together(const struct block *b) {
     if (all < 0) return code(all);
     u32 operation = k->operations[all];
     if (operation == BARRIER) {
-      count_predicates(b, 1);
+      if (k->predicate != ABSENT) count_predicates(b, 1);
     } else if (operation < MEET && !complete_all(b, operation)) {
       for (u32 t = 0; t < b->threads; t++) state[t] = all;
       spread(b, out, 0, b->threads);
@@ -459,7 +465,7 @@ static int meet(const struct block *b, struct turns *turns) {
     if (k->operations[state[t]] != BARRIER) return -1;
     any = 1;
   }
-  if (any) count_predicates(b, 0);
+  if (any && k->predicate != ABSENT) count_predicates(b, 0);
   for (u32 w = 0; w < b->padded / 32; w++) turns->ready[w] = turns->alive[w];
   return any;
 }
