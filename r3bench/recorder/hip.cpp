@@ -1,5 +1,5 @@
-// HIP applications: what libamdhip64.so offers under its own names. Memory and launches are seen and listed; launches are
-// not recorded, since HIP does not say what parameters a kernel has.
+// HIP applications: what libamdhip64.so offers under its own names. Memory and launches are seen and listed; launches
+// are not recorded, since HIP does not say what parameters a kernel has.
 #include "coverage.h"
 #include "interpose.h"
 #include "memory.h"

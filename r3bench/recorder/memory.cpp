@@ -4,6 +4,7 @@
 #include "background.h"
 #include "driver.h"
 #include "interpose.h"
+#include "recording.h"
 #include "system.h"
 
 namespace r3 {
@@ -86,8 +87,12 @@ static Result added(Result result, void *const *address, size_t nbytes, const ch
     return result;
 }
 
-// Taken out before the driver frees it: another thread may get the same address at once.
-static void removed(Address address) { memory_remove(address); }
+// Taken out before the driver frees it, since another thread may get the same address at once; and not while a launch
+// that may reach it is being recorded.
+static void removed(Address address) {
+    wait_for_recording();
+    memory_remove(address);
+}
 
 // How much memory of another process there is behind an address.
 static size_t range_of(Address at) {
@@ -118,7 +123,8 @@ R3_MEMORY(cuMemAlloc_v2, (Address *at, size_t nbytes), (at, nbytes), "device")
 
 R3_ENTRY(cuMemAllocPitch_v2, (Address *at, size_t *pitch, size_t width, size_t height, unsigned element),
          (at, pitch, width, height, element), {
-             r3::Result result = r3::with_room([=] { return real_cuMemAllocPitch_v2(at, pitch, width, height, element); });
+             auto allocate = [=] { return real_cuMemAllocPitch_v2(at, pitch, width, height, element); };
+             r3::Result result = r3::with_room(allocate);
              return r3::added(result, at, result == r3::SUCCESS ? *pitch * height : 0, "device");
          })
 

@@ -12,6 +12,7 @@
 #include "interpose.h"
 #include "plan.h"
 #include "profile.h"
+#include "recording.h"
 #include "substitutes.h"
 #include "system.h"
 
@@ -70,6 +71,7 @@ void loaded_file(Handle handle, bool library, const char *path) {
 // Functions of what is unloaded are forgotten; kernels stay for the report.
 void unloaded(Handle handle) {
     if (!plan().active) return;
+    wait_for_recording();
     background_wait();
     Held held(table_lock);
     Module **module = modules.find(handle);

@@ -215,7 +215,7 @@ Loaded load(Substitute &wanted, Kernel &kernel, const Launch &launch, Handle con
         real.cuModuleGetFunction(&function, module, wanted.kernel)) {
         warn_once("the driver does not load %s: the original %s runs", wanted.image, wanted.kernel);
     } else if (!same_parameters(kernel, launch, function)) {
-        warn_once("%s takes other parameters than the application's %s: the original runs", wanted.image, wanted.kernel);
+        warn_once("%s takes other parameters than the %s of the application, which runs", wanted.image, wanted.kernel);
     } else if (!find_variables(image_at(image.begin()), kernel, module, *made.variables)) {
         warn_once("%s has device variables that the application has not: the original runs", wanted.image);
     } else {
@@ -255,10 +255,11 @@ bool bring_in(Loaded &loaded, Handle stream) {
 }
 
 Result bring_out(Loaded &loaded, Handle stream) {
+    Result result = SUCCESS;
     for (Mirrored &each : *loaded.variables)
-        if (!each.constant)
-            if (Result result = driver().cuMemcpyDtoDAsync_v2(each.theirs, each.ours, each.nbytes, stream)) return result;
-    return SUCCESS;
+        if (!each.constant && !result)
+            result = driver().cuMemcpyDtoDAsync_v2(each.theirs, each.ours, each.nbytes, stream);
+    return result;
 }
 
 unsigned blocks(unsigned grid, unsigned block, unsigned new_block, unsigned per_thread) {

@@ -241,6 +241,11 @@ def test_threads_record_one_at_a_time(recorded: Callable[..., Recorded]) -> None
         assert len(conversion.unit(launched, 0, ()).unit.allocations) == 2
 
 
+def test_memory_is_freed_when_the_launch_is_recorded(recorded: Callable[..., Recorded]) -> None:
+    found = recorded("freeing")
+    assert (found.output, len(found.launches), found.reasons) == ("1\n", 1, {})
+
+
 def test_a_pool_costs_what_is_used_of_it(recorded: Callable[..., Recorded]) -> None:
     (launched,) = recorded("pool").launches
     assert launched.nbytes < 1 << 20

@@ -314,6 +314,33 @@ static void threads(void) {
     for (int i = 0; i < 4; i++) pthread_join(made[i], NULL);
 }
 
+// Another thread frees memory while a launch that may reach it is being recorded.
+static int freed;
+static void watch(void **parameters, const Dims *dims) {
+    (void)dims;
+    (*(double **)parameters[0])[0] = freed ? -1 : 1;
+}
+static void *free_soon(void *argument) {
+    usleep(20000);
+    cuMemFree_(*(Address *)argument);
+    return freed = 1, NULL;
+}
+static void freeing(void) {
+    const size_t sizes[] = {8};
+    Handle module, watching;
+    Address further;
+    pthread_t other;
+    cuMemAlloc_(&further, BYTES);
+    fakeKernel_("watch", watch, 1, sizes);
+    cuModuleLoadData_(&module, ".version 7.0\n");
+    cuModuleGetFunction_(&watching, module, "watch");
+    void *parameters[] = {&out};
+    pthread_create(&other, NULL, free_soon, &further);
+    fakeBusy_(400);
+    cuLaunchKernel_(watching, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
+    pthread_join(other, NULL);
+}
+
 // A few kilobytes of a large pool.
 static void pool(void) {
     Address all;
@@ -331,7 +358,8 @@ int main(int count, char **given) {
                       {"packed", packed},   {"nested", nested}, {"threads", threads}, {"pool", pool},
                       {"textured", textured}, {"graph", graph}, {"built", built},
                       {"devices", devices}, {"kinds", kinds},   {"exec", exec_other},   {"reset", reset},
-                      {"greedy", greedy},    {"large", large}};
+                      {"greedy", greedy},    {"large", large},
+                      {"freeing", freeing}};
     self = given[0];
     set_up();
     for (size_t i = 0; count > 1 && i < sizeof situations / sizeof *situations; i++)
