@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Any
 
 import llvmlite.binding as llvm
 
 from r3bench import lowering, ptxtext
 from r3bench.errors import BuildError, Unsupported
 from r3bench.lowering import checked
-from r3bench.model import Configuration, Global, Target
+from r3bench.model import Configuration, Global, Target, plain
+from r3bench.nouns import typed
 from r3bench.space import ASSEMBLER, DRIVERS
 from r3bench.toolchain import amdgpu, assembler, codegen, irtext, libdevice, ocml, padding, passes
 from r3bench.toolchain.job import Job
@@ -56,24 +58,25 @@ _machine = cache(codegen.machine)
 """Made once: workers are forked from a process that has built for the host."""
 
 
-def build(job: Job, known: Callable[[str], bool]) -> Product:
-    """Specialize, lower where the target is a CPU, optimize, and emit code unless the optimized module is ``known``."""
+Keep = Callable[[dict[str, Any], str], object]
+
+
+def build(job: Job, known: Callable[[str], bool], keep: Keep = lambda header, ir: None) -> Product:
+    """Specialize, lower where the target is a CPU, optimize, and emit code unless the optimized module is ``known``.
+
+    ``keep`` gets what was lowered, for the jobs that begin there.
+    """
     product = Product()
     if version := ptxtext.version(job.ir):
         _assemble_only(product, job, version)
         return product
     made = _machine(job.target, job.ptx_version)
-    with product.stage("specialize"):
-        ir = codegen.linked(job.ir, job.linked) if job.linked else job.ir
-        whole = checked.instrument(ir) if job.checked else ir
-        ir = specialize(_isolated(whole, job.symbol), job.symbol, job.configuration, job.facts)
-        product.facts = tuple((f"reads_{name}", 1) for name in sorted(set(_OUTSIDE.findall(ir))))
     if job.target.device == "cuda":
-        ir = _for_cuda(ir, job)
+        ir = _for_cuda(_specialized(job, product), job)
     elif job.target.device == "hip":
-        ir = amdgpu.translate(ir, job.symbol, str(made.target_data))
+        ir = amdgpu.translate(_specialized(job, product), job.symbol, str(made.target_data))
     else:
-        ir = _for_cpu(ir, job, made, product)
+        ir = _for_cpu(job, made, product, keep)
     with product.stage("optimize"):
         module = _optimized(ir, job, made)
         text = codegen.normalized(module)
@@ -94,6 +97,15 @@ def build(job: Job, known: Callable[[str], bool]) -> Product:
     return product
 
 
+def _specialized(job: Job, product: Product) -> str:
+    with product.stage("specialize"):
+        ir = codegen.linked(job.ir, job.linked) if job.linked else job.ir
+        whole = checked.instrument(ir) if job.checked else ir
+        ir = specialize(_isolated(whole, job.symbol), job.symbol, job.configuration, job.facts)
+        product.facts = tuple((f"reads_{name}", 1) for name in sorted(set(_OUTSIDE.findall(ir))))
+    return ir
+
+
 def _isolated(ir: str, symbol: str) -> str:
     try:
         return irtext.isolate(ir, symbol)
@@ -108,7 +120,13 @@ def _isolated(ir: str, symbol: str) -> str:
 # -- CPU ------------------------------------------------------------------------------------------------------------
 
 
-def _for_cpu(ir: str, job: Job, made: llvm.TargetMachine, product: Product) -> str:
+def _for_cpu(job: Job, made: llvm.TargetMachine, product: Product, keep: Keep) -> str:
+    if job.lowered is not None:
+        header, ir = job.lowered
+        product.facts = typed(tuple[tuple[str, int], ...], header["facts"])
+        product.globals = typed(tuple[Global, ...], header["globals"])
+        return ir
+    ir = _specialized(job, product)
     with product.stage("lower"):
         lowered = lowering.lower(
             ir,
@@ -120,6 +138,7 @@ def _for_cpu(ir: str, job: Job, made: llvm.TargetMachine, product: Product) -> s
     product.globals = lowered.globals
     product.facts += (("shared_bytes", lowered.shared_bytes), ("argument_bytes", lowered.argument_bytes))
     product.facts += (("checked", 1),) if job.checked else ()
+    keep({"facts": product.facts, "globals": plain(product.globals)}, lowered.ir)
     return lowered.ir
 
 

@@ -162,8 +162,12 @@ class Compiler:
         return entry[1].decode()
 
     def _compiled(self, request: BuildRequest, ir: str, *linked: str) -> Entry:
+        options = tuple(sorted(request.configuration.options + _OF_TARGET.get(request.target.device, ())))
+        key = self._lowered_key(request, options, ir, *linked)
+        lowered = self._cache.get(key) if request.target.device == "cpu" else None
         job = Job(
-            ir=ir,
+            ir=ir if lowered is None else "",
+            lowered=(lowered[0], lowered[1].decode()) if lowered is not None else None,
             linked=linked,
             symbol=request.symbol,
             target=request.target,
@@ -180,8 +184,7 @@ class Compiler:
             found.extend(filter(None, [self._cache.get(self._code_key(module, request))]))
             return bool(found)
 
-        options = tuple(sorted(request.configuration.options + _OF_TARGET.get(request.target.device, ())))
-        header, image = self._ask(job, options, known)
+        header, image = self._ask(job, options, known, lambda header, ir: self._cache.put(key, (header, ir)))
         if found:
             code, image = found[-1]
             return header | code, image
@@ -189,6 +192,15 @@ class Compiler:
             self._code_key(header["module"], request), ({"facts": header["facts"], "format": header["format"]}, image)
         )
         return header, image
+
+    def _lowered_key(self, request: BuildRequest, options: Options, *irs: str) -> str:
+        """Names what IR is lowered to before any pass of the configuration: equal where the same facts are compiled in.
+
+        It is made here, and not by the worker: none can answer for another source.
+        """
+        used = request.facts.used_by(request.configuration)
+        how = request.symbol, request.target, request.configuration.specialize, used, options, request.checked
+        return self._key("lowered", *irs, *how)
 
     def _code_key(self, module: str, request: BuildRequest) -> str:
         """Names the code of an optimized module. LLVM's options are left out: all of them end in the optimizer."""
@@ -205,14 +217,20 @@ class Compiler:
 
     # -- workers ----------------------------------------------------------------------------------------------------
 
-    def _ask(self, job: FrontendJob | Job, options: Options, known: Callable[[str], bool] = lambda _: False) -> Entry:
+    def _ask(
+        self,
+        job: FrontendJob | Job,
+        options: Options,
+        known: Callable[[str], bool] = lambda _: False,
+        keep: Callable[[dict[str, Any], bytes], object] = lambda header, blob: None,
+    ) -> Entry:
         """An answer of some worker for such jobs, with these LLVM options; BuildError where it holds an error, or where
         one worker after the other is killed at it."""
         request = pickle.dumps(job)
         for left in reversed(range(_TRIES)):
             try:
                 worker = self._take(options, job.role)
-                header, blob = worker.ask(request, what=job.what, timeout_s=self._timeout_s, known=known)
+                header, blob = worker.ask(request, what=job.what, timeout_s=self._timeout_s, known=known, keep=keep)
                 break
             except WorkerLost as lost:
                 if not left:

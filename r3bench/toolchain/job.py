@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from r3bench.model import Configuration, Target
 from r3bench.space import UnitFacts
@@ -31,7 +32,8 @@ class FrontendJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """IR to code, with the IR of further translation units that is linked to it.
+    """IR to code, with the IR of further translation units that is linked to it; for a CPU, ``lowered`` is what it was
+    lowered to before, in whose place it is not read.
 
     For CUDA only: ``ptx_version`` (83 for PTX 8.3), and whether machine code is to be made of it.
     """
@@ -46,6 +48,7 @@ class Job:
     checked: bool = False
     padded: bool = False
     assemble: bool = True
+    lowered: tuple[dict[str, Any], str] | None = None
 
     @property
     def what(self) -> str:

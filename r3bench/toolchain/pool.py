@@ -118,11 +118,18 @@ class Worker:
         self.kind = kind
 
     def ask(
-        self, request: bytes, *, what: str, timeout_s: float, known: Callable[[str], bool] = lambda _: False
+        self,
+        request: bytes,
+        *,
+        what: str,
+        timeout_s: float,
+        known: Callable[[str], bool] = lambda _: False,
+        keep: Callable[[dict[str, Any], bytes], object] = lambda header, blob: None,
     ) -> tuple[dict[str, Any], bytes]:
         """The worker's answer. BuildError, with the worker gone, where it died or sent nonsense; BuildTimeout, too.
 
-        ``known`` answers the worker's question whether code for an optimized module is at hand already.
+        ``known`` answers the worker's question whether code for an optimized module is at hand already; ``keep`` gets
+        what it lowered.
         """
         deadline = time.monotonic() + timeout_s
         os.ftruncate(self._log, 0)
@@ -135,8 +142,11 @@ class Worker:
             raise WorkerLost(f"{what} did not begin: its compiler was killed") from error
         try:
             header, blob = self._receive(deadline)
-            while "known?" in header:
-                wire.send(self._channel, {"known": known(str(header["known?"]))})
+            while "known?" in header or "lowered" in header:
+                if "lowered" in header:
+                    keep(dict(header["lowered"]), blob)
+                else:
+                    wire.send(self._channel, {"known": known(str(header["known?"]))})
                 header, blob = self._receive(deadline)
         except TimeoutError:
             self.end()

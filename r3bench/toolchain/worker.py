@@ -192,7 +192,11 @@ def _answer(channel: socket.socket) -> None:
             wire.send(channel, {}, _ir(job).encode())
             _ahead.start()
         else:
-            product = build.build(job, lambda module: _parent_knows(channel, module))
+            product = build.build(
+                job,
+                known=lambda module: _parent_knows(channel, module),
+                keep=lambda header, ir: wire.send(channel, {"lowered": header}, ir.encode()),
+            )
             wire.send(channel, _header(product), product.image)
     except BuildError as error:
         wire.send(

@@ -45,6 +45,15 @@ FACTS = UnitFacts(
     ),
 )
 POW = 'extern "C" __global__ void k(float* y) { y[0] = __builtin_elementwise_pow(y[0], y[1]); }'
+SHARING = """
+__device__ float table[8]; __constant__ float scale;
+extern "C" __global__ void k(float* y) {
+    __shared__ float held[32];
+    held[threadIdx.x] = y[threadIdx.x] * scale;
+    __syncthreads();
+    y[threadIdx.x] = held[31 - threadIdx.x] + table[threadIdx.x & 7];
+}
+"""
 HEAVY = (
     'extern "C" __global__ void k(float* y) { float a[64];'
     + "".join(
@@ -385,6 +394,22 @@ def test_one_front_end_call_serves_every_configuration(compiler: Compiler) -> No
     first = build(compiler, text)
     second = build(compiler, text, configuration=Configuration(pipeline="O2"))
     assert dict(second.stages)["frontend"] < 0.1 * dict(first.stages)["frontend"]
+
+
+def test_passes_begin_where_a_source_was_lowered_before_with_the_same_facts(
+    compiler: Compiler, tmp_path: Path
+) -> None:  # fmt: skip
+    text, host = SHARING + "// lowered once", compiler.host
+    build(compiler, text, "k", target=host)
+    again = build(compiler, text, "k", target=host, configuration=Configuration(pipeline="O2"))
+    assert not {"specialize", "lower"} & dict(again.stages).keys()
+    special = Configuration(pipeline="O2", specialize=Specialization(block=True))
+    assert "lower" in dict(build(compiler, text, "k", target=host, configuration=special).stages)
+    with Compiler(workers=1, cache=tmp_path) as other:
+        alone = build(other, text, "k", target=host, configuration=Configuration(pipeline="O2"))
+    assert "lower" in dict(alone.stages)
+    assert (alone.binary, alone.globals) == (again.binary, again.globals)
+    assert alone.globals
 
 
 def test_equal_optimized_modules_share_their_code(compiler: Compiler) -> None:
