@@ -6,7 +6,8 @@ that the recorded kernel leaves behind there, on this device, is what is expecte
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
@@ -15,7 +16,7 @@ import numpy as np
 
 from r3bench import perturb, remix
 from r3bench.compare import NOWHERE, Tolerance, buffers, non_finite
-from r3bench.devices import Bytes
+from r3bench.devices import Bytes, Memory
 from r3bench.model import Level, Outcome, ReplayUnit, Status, Variant, Verdict
 from r3bench.perturb import Input
 from r3bench.replay import Builder, Failure, Material, Placement, Trial, attempt, build
@@ -160,34 +161,51 @@ def _sanitized(placement: Placement, variant: Variant, compiler: Builder, timeou
 
     What the recorded kernel itself does not pass is left out, and said: it tells nothing of a variant.
     """
-    trial = Trial(placement, variant)
-    left_out: list[str] = []
-    for sanitizer in placement.device.sanitizers:
-        trial.verdict = _under(trial, sanitizer, compiler, timeout_s * _CHECKED)
-        if not trial.matches:
-            recorded = _under(Trial(placement, Variant()), sanitizer, compiler, timeout_s * _CHECKED)
-            if recorded.status is Status.MATCH:
-                return trial
-            left_out.append(f"{sanitizer} was left out, for the recorded kernel fails it: {recorded.detail}")
-    passed = [each for each in placement.device.sanitizers if not any(said.startswith(each) for said in left_out)]
-    trial.verdict = Verdict(status=Status.MATCH, detail="; ".join((", ".join(passed) or "none", *left_out)))
+    trial, sanitizers = Trial(placement, variant), placement.device.sanitizers
+    found = _under(trial, sanitizers, compiler, timeout_s * _CHECKED)
+    failed = tuple(each for each in sanitizers if found[each].status is not Status.MATCH)
+    recorded = _under(Trial(placement, Variant()), failed, compiler, timeout_s * _CHECKED)
+    for each in failed:
+        if recorded[each].status is Status.MATCH:
+            trial.verdict = found[each]
+            return trial
+    left_out = [f"{s} was left out, for the recorded kernel fails it: {recorded[s].detail}" for s in failed]
+    passed = ", ".join(each for each in sanitizers if each not in failed) or "none"
+    trial.verdict = Verdict(status=Status.MATCH, detail="; ".join((passed, *left_out)))
     return trial
 
 
-def _under(trial: Trial, sanitizer: str, compiler: Builder, timeout_s: float) -> Verdict:
-    """The verdict on a trial's variant, run once under a sanitizer."""
-    found = attempt(lambda: _run_under(trial, sanitizer, compiler, timeout_s))
-    if isinstance(found, Failure):
-        return replace(found.verdict, detail=f"{sanitizer}: {found.verdict.detail}")
-    return Verdict(status=Status.MATCH)
+def _under(trial: Trial, sanitizers: Sequence[str], compiler: Builder, timeout_s: float) -> dict[str, Verdict]:
+    """The verdicts on a trial's variant, run once under each sanitizer: on a GPU, where each is a process of its own,
+    under all at once."""
+    if not sanitizers:
+        return {}
+    made = attempt(lambda: _made(trial, compiler))
+    at_once = 1 if trial.placement.device.target.device == "cpu" else len(sanitizers)
+    with ThreadPoolExecutor(at_once) as threads:
+        found = threads.map(lambda each: _watched(trial, made, each, timeout_s), sanitizers)
+        return dict(zip(sanitizers, found, strict=True))
 
 
-def _run_under(trial: Trial, sanitizer: str, compiler: Builder, timeout_s: float) -> None:
+def _made(trial: Trial, compiler: Builder) -> Memory:
+    """Build and load a trial's variant; a memory to run it on."""
     placement, device = trial.placement, trial.placement.device
     checked = device.target.device == "cpu"
     trial.built = build(placement.material, trial.variant, device.target, compiler, checked=checked).result()
-    launch = remix.launch_for(placement.material.unit, trial.variant)
-    trial.arm = Arm(device.load(trial.built.binary), launch)
-    memory = placement.ring.take(1)[0]
-    device.restore(memory)
-    device.sanitize(trial.arm.kernel, memory, launch, sanitizer, timeout_s=timeout_s)
+    trial.arm = Arm(device.load(trial.built.binary), remix.launch_for(placement.material.unit, trial.variant))
+    return placement.ring.take(1)[0]
+
+
+def _watched(trial: Trial, made: Memory | Failure, sanitizer: str, timeout_s: float) -> Verdict:
+    """The verdict of one sanitizer."""
+
+    def run(memory: Memory) -> None:
+        device, arm = trial.placement.device, trial.arm
+        assert arm is not None
+        device.restore(memory)
+        device.sanitize(arm.kernel, memory, arm.launch, sanitizer, timeout_s=timeout_s)
+
+    found = made if isinstance(made, Failure) else attempt(partial(run, made))
+    if isinstance(found, Failure):
+        return replace(found.verdict, detail=f"{sanitizer}: {found.verdict.detail}")
+    return Verdict(status=Status.MATCH)
