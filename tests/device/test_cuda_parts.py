@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -175,9 +176,13 @@ def test_what_an_error_of_the_driver_means(code: int, lost: bool, kind: type[Exc
 
 class FakeNvml:
     found: tuple[str, ...] = ("NVIDIA H200",)
+    cut: ClassVar[dict[str, list[str]]] = {}
 
     def names(self) -> list[str]:
         return list(self.found)
+
+    def slices(self) -> dict[str, list[str]]:
+        return self.cut
 
     def driver(self) -> str:
         return "580.1"
@@ -229,6 +234,59 @@ def test_workers_of_xdist_take_gpus_in_turn(monkeypatch: pytest.MonkeyPatch, wor
     else:
         monkeypatch.setenv("PYTEST_XDIST_WORKER", worker)
     assert cuda_survey.default_index() == index
+
+
+@pytest.mark.parametrize(
+    ("given", "seen"),
+    [
+        (None, ["0", "MIG-a", "MIG-b"]),
+        ("1", ["MIG-a", "MIG-b"]),
+        ("GPU-1,0", ["MIG-a", "MIG-b", "0"]),
+        ("MIG-b", ["MIG-b"]),
+        ("0", ["0"]),
+    ],
+)
+def test_slices_count_as_devices(with_gpu: pytest.MonkeyPatch, given: str | None, seen: list[str]) -> None:
+    with_gpu.setattr(FakeNvml, "found", ("NVIDIA H200", "NVIDIA H200"))
+    with_gpu.setattr(FakeNvml, "cut", {name: ["MIG-a", "MIG-b"] for name in ("1", "GPU-1")})
+    if given is not None:
+        with_gpu.setenv("CUDA_VISIBLE_DEVICES", given)
+    assert cuda_survey.visible() == seen
+    shown = [cuda_survey.environment(index).get("CUDA_VISIBLE_DEVICES") for index in range(len(seen) + 1)]
+    assert shown == ([*seen, seen[0]] if seen != ["0"] else [None, None])
+
+
+class FakeLibrary:
+    """The management library of two GPUs, of which the second one is cut into two slices of at most three."""
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self.call, name.removeprefix("nvmlDeviceGet"))
+
+    def call(self, name: str, *arguments: Any) -> int:
+        handle, *rest = (getattr(argument, "_obj", argument) for argument in arguments)
+        if name == "Count_v2":
+            handle.value = 2
+        elif name == "HandleByIndex_v2":
+            rest[0].value = 10 + handle.value
+        elif name == "MigMode":
+            rest[0].value = handle.value == 11
+        elif name == "MaxMigDeviceCount":
+            rest[0].value = 3
+        elif name == "MigDeviceHandleByIndex":
+            rest[1].value = 100 + rest[0].value
+            return 6 if rest[0].value == 1 else 0
+        else:
+            rest[0].value = {"UUID": "MIG-" if handle.value >= 100 else "GPU-", "Name": "H"}[name].encode() + (
+                str(handle.value).encode()
+            )
+        return 0
+
+
+def test_the_slices_of_a_gpu_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = nvml.Nvml.__new__(nvml.Nvml)
+    monkeypatch.setattr(library, "_library", FakeLibrary(), raising=False)
+    assert library.names() == ["H10", "H11"]
+    assert library.slices() == {name: ["MIG-100", "MIG-102"] for name in ("1", "GPU-11")}
 
 
 def test_only_reasons_that_slow_a_gpu_down_count() -> None:

@@ -59,6 +59,27 @@ class Nvml:
         self._library.nvmlDeviceGetCount_v2(ctypes.byref(count))
         return [self._text("nvmlDeviceGetName", self._handle(index)) or "GPU" for index in range(count.value)]
 
+    def slices(self) -> dict[str, list[str]]:
+        """The MIG slices of each GPU that is cut into them, by their UUIDs; of each GPU by its number and its UUID."""
+        found: dict[str, list[str]] = {}
+        for number in range(len(self.names())):
+            gpu, current, later = self._handle(number), ctypes.c_uint(), ctypes.c_uint()
+            mode = self._library.nvmlDeviceGetMigMode(gpu, ctypes.byref(current), ctypes.byref(later))
+            if mode == _SUCCESS and current.value:
+                uuids = list(self._slices_of(gpu))
+                found |= dict.fromkeys((str(number), self._uuid(gpu)), uuids)
+        return found
+
+    def _slices_of(self, gpu: ctypes.c_void_p) -> Iterator[str]:
+        held = ctypes.c_void_p()
+        for place in range(self._number("nvmlDeviceGetMaxMigDeviceCount", gpu) or 0):
+            ask = self._library.nvmlDeviceGetMigDeviceHandleByIndex
+            if ask(gpu, ctypes.c_uint(place), ctypes.byref(held)) == _SUCCESS:
+                yield self._uuid(held)
+
+    def _uuid(self, handle: ctypes.c_void_p) -> str:
+        return self._text("nvmlDeviceGetUUID", handle) or ""
+
     def busy(self) -> list[int]:
         """For each GPU the percentage of the last moment in which a kernel ran."""
         count, found = ctypes.c_uint(), (ctypes.c_uint * 2)()

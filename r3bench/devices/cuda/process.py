@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from r3bench.devices.cuda import wire
+from r3bench.devices.cuda import survey, wire
 from r3bench.devices.cuda.outcome import failure
 from r3bench.devices.cuda.placement import Range
 from r3bench.errors import DeviceUnavailable, WorkerLost
@@ -55,7 +55,7 @@ class Worker:
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
                 pass_fds=(theirs.fileno(),),
-                env=_environment(),
+                env=_environment() | survey.environment(index),
                 process_group=0,
             )
         OURS.add(self._process.pid)

@@ -8,6 +8,7 @@ import sys
 
 from r3bench.devices.cuda import nvml
 
+SLICE = "MIG-"  # begins the UUID of one
 _PACKAGES = "pip install 'r3bench[cuda]'"
 
 
@@ -36,14 +37,22 @@ def description() -> str:
 
 
 def visible() -> list[str]:
-    """The GPUs to use here, each as CUDA_VISIBLE_DEVICES would name it alone; empty where none can be used."""
+    """The GPUs to use here, and in place of one that is cut into MIG slices its slices, each as CUDA_VISIBLE_DEVICES
+    would name it alone; empty where none can be used."""
     if missing():
         return []
     given = os.environ.get("CUDA_VISIBLE_DEVICES", "").strip()
-    if given:
-        return [name.strip() for name in given.split(",")]
     with nvml.opened() as library:
-        return [str(number) for number in range(len(library.names()))]
+        slices = library.slices()
+        names = [name.strip() for name in given.split(",")] if given else map(str, range(len(library.names())))
+        return [device for name in names for device in slices.get(name, [name])]
+
+
+def environment(index: int) -> dict[str, str]:
+    """What a process needs in its environment for its GPU number ``index``: CUDA shows it one MIG slice, the first."""
+    names = visible()
+    slices = any(name.startswith(SLICE) for name in names)
+    return {"CUDA_VISIBLE_DEVICES": names[index % len(names)]} if slices else {}
 
 
 def default_index() -> int:

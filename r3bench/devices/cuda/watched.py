@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 
+from r3bench.devices.cuda import survey
 from r3bench.devices.cuda.memory import CudaMemory
 from r3bench.errors import ReplayTimeout
 from r3bench.model import Binary, LaunchConfig
@@ -44,7 +45,7 @@ def nothing(tool: Sequence[str], index: int, timeout_s: float) -> tuple[int, str
     """Open a GPU under a tool, and launch nothing: exit status and output. ReplayTimeout if it does not end."""
     with tempfile.TemporaryDirectory(prefix="r3bench-watched-") as folder:
         (Path(folder) / "job.json").write_text(json.dumps({"index": index}))
-        return _ended(tool, folder, timeout_s, "nothing")
+        return _ended(tool, folder, index, timeout_s, "nothing")
 
 
 def launched(
@@ -53,7 +54,7 @@ def launched(
     """Launch a kernel once on what was recorded: exit status and output. ReplayTimeout if it does not end."""
     with tempfile.TemporaryDirectory(prefix="r3bench-watched-") as folder:
         _write(Path(folder), index, binary, memory, launch)
-        return _ended(tool, folder, timeout_s, binary.symbol)
+        return _ended(tool, folder, index, timeout_s, binary.symbol)
 
 
 def _write(folder: Path, index: int, binary: Binary, memory: CudaMemory, launch: LaunchConfig) -> None:
@@ -74,11 +75,16 @@ def _write(folder: Path, index: int, binary: Binary, memory: CudaMemory, launch:
     (folder / "job.json").write_text(json.dumps(job))
 
 
-def _ended(tool: Sequence[str], folder: str, timeout_s: float, symbol: str) -> tuple[int, str]:
+def _ended(tool: Sequence[str], folder: str, index: int, timeout_s: float, symbol: str) -> tuple[int, str]:
     """Exit status and output of a process that ends with all that it started."""
     command = [*tool, sys.executable, "-m", _PROCESS, folder]
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=os.environ | survey.environment(index),
+        start_new_session=True,
     )
     try:
         said, _ = process.communicate(timeout=timeout_s)

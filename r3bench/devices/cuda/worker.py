@@ -20,7 +20,7 @@ from uuid import UUID
 
 from cuda.bindings import driver as cuda
 
-from r3bench.devices.cuda import wire
+from r3bench.devices.cuda import survey, wire
 from r3bench.devices.cuda.driver import CudaError, attribute, call
 from r3bench.devices.cuda.kept import Kept
 from r3bench.devices.cuda.launches import Launches, Refused, Shape
@@ -84,7 +84,7 @@ class Worker:
         free, total = call(cuda.cuMemGetInfo)
         return {
             "name": call(cuda.cuDeviceGetName, 256, self.device).split(b"\0")[0].decode(),
-            "uuid": f"GPU-{UUID(bytes=bytes(call(cuda.cuDeviceGetUuid, self.device).bytes))}",
+            "uuid": self.uuid(),
             "arch": f"sm_{major}{minor}",
             "driver": int(call(cuda.cuDriverGetVersion)),
             "memory_bytes": int(total),
@@ -92,6 +92,12 @@ class Worker:
             "multiprocessors": attribute("MULTIPROCESSOR_COUNT", self.device),
             "cache_bytes": attribute("L2_CACHE_SIZE", self.device),
         }
+
+    def uuid(self) -> str:
+        """As NVIDIA's tools print it; CUDA tells that of the whole GPU for a slice, which is the one that is shown."""
+        shown = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        whole = f"GPU-{UUID(bytes=bytes(call(cuda.cuDeviceGetUuid, self.device).bytes))}"
+        return shown if shown.startswith(survey.SLICE) else whole
 
     def serve(self) -> None:
         """Answer requests until the device is gone or the context is lost."""
