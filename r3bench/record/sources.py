@@ -105,7 +105,7 @@ def find(
     reasons = []
     for translation in _defining(symbol, candidates, tree):
         try:
-            if symbol in frontend.kernels(_compiled(translation).typed_ir):
+            if symbol in frontend.kernels(compiled(translation).typed_ir):
                 return found_in(*_whole(symbol, translation, candidates, tree), symbol=symbol, top=top), ""
         except (BuildError, RecordError) as failure:
             reasons.append(f"{translation.main.name}: {failure}")
@@ -120,14 +120,14 @@ def _defining(symbol: str, candidates: Sequence[Translation], tree: Path | None)
 def _whole(symbol: str, first: Translation, candidates: Sequence[Translation], tree: Path | None) -> list[Unit]:
     """A kernel's translation unit with those that define what it only declares (nvcc -rdc=true), below one root."""
     chosen = [first]
-    while missing := irtext.undefined([_compiled(each).typed_ir for each in chosen], symbol):
+    while missing := irtext.undefined([compiled(each).typed_ir for each in chosen], symbol):
         others = (each for each in _defining(missing[0], candidates, tree) if each not in chosen)
-        more = next((each for each in others if irtext.defines(_compiled(each).typed_ir, missing[0])), None)
+        more = next((each for each in others if irtext.defines(compiled(each).typed_ir, missing[0])), None)
         if more is None:
             raise RecordError(f"it needs {missing[0]}, which no source that was given defines")
         chosen.append(more)
     root = Path(os.path.commonpath([_root(each) for each in chosen]))
-    return [_compiled(each, root) for each in chosen]
+    return [compiled(each, root) for each in chosen]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Unit:
 
 
 @lru_cache(maxsize=64)
-def _compiled(translation: Translation, root: Path | None = None) -> Unit:
+def compiled(translation: Translation, root: Path | None = None) -> Unit:
     root = root or _root(translation)
     main = translation.main.relative_to(root).as_posix()
     flags = (*_relative(translation.flags, root), toolkit.FLAG)

@@ -115,3 +115,19 @@ def test_why_there_is_no_source(tmp_path: Path) -> None:
     assert sources.find("_Z1zv", sources.named([PROGRAMS / "many.cu"], []), tmp_path) == (
         None, "no source that was given defines it",
     )  # fmt: skip
+
+
+@needs_headers
+def test_what_nvcc_brings_along(tmp_path: Path) -> None:
+    text = (
+        "#include <cuda_runtime.h>\n#include <algorithm>\n#include <cooperative_groups.h>\nusing namespace std;\n"
+        "#if defined(__clang__) && defined(__CUDA__)\n#error this is clang\n#endif\n"
+        "__host__ __device__ int apart(int a, int b) { return max(a, b) - min(a, b); }\n"
+        "__global__ void k(int* x, int n) {\n"
+        "  int i = min(blockIdx.x * blockDim.x + threadIdx.x, (unsigned)n);\n"
+        "  x[i] = apart(i, n) + cooperative_groups::this_cluster().block_rank();\n}\n"
+        "int main() { size_t n = 5; unsigned short q = 9; return min(1024, q) + max(n, 3u) + min(1.0f, 2.0); }\n"
+    )
+    (tmp_path / "k.cu").write_text(text)
+    found, why = sources.find("_Z1kPii", sources.named([tmp_path / "k.cu"], []), tmp_path)
+    assert found is not None, why
