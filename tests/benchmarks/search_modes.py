@@ -1,17 +1,20 @@
 """The whole search against its ablations at equal numbers of evaluations.
 
-On each kernel in captures/miniweather, on one device: ``full``, ``bo`` and ``llm``, with the rules as proposer or
-the answers of an earlier run (``recorded:FILE``), each for so many evaluations. Then what ranks best in ``full`` stands
-against what ranks best in each of the others, by the full procedure. Asked for: never SLOWER, on no kernel.
+On each kernel of some captures, on one device: ``full``, ``bo`` and ``llm``, with the rules as proposer or the answers
+of an earlier run (``recorded:FILE``), each for so many evaluations. Then what ranks best in ``full`` stands against
+what ranks best in each of the others, and against the baseline, by the full procedure. Asked for: never SLOWER than
+another.
 
-    python -m tests.benchmarks.search_modes [evaluations] [proposer] [cpu | cuda] [kernel ...]
+    python -m tests.benchmarks.search_modes [--evaluations 60] [--device cuda] [--seconds 300] [--captures FOLDER]
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import inf
 from pathlib import Path
 from time import perf_counter
 
@@ -23,12 +26,12 @@ from r3bench.evolve.propose import open_proposers
 from r3bench.evolve.settings import Search as Mode
 from r3bench.ledger import Ledger
 from r3bench.model import Capture, Variant
+from r3bench.report.words import speedup
 from r3bench.server import ReplayServer
-from r3bench.stats import Comparison, Decision
+from r3bench.stats import Decision
 from tests.benchmarks.machine import describe, judge
 
-CAPTURES = Path(__file__).parents[2] / "captures" / "miniweather"
-OTHERS: tuple[Mode, ...] = ("bo", "llm")
+MODES_RUN: tuple[Mode, ...] = ("full", "bo", "llm")
 HEADS = ("kernel", "against", "full ns", "other ns", "other / full", "decision")
 
 
@@ -45,37 +48,37 @@ def best(capture: Capture, server: ReplayServer, mode: Mode, evaluations: int, p
         return search.best(capture) or Variant()
 
 
-def compared(
-    capture: Capture, evaluations: int, proposer: str, device: str, gate: float
-) -> Iterator[tuple[Mode, Comparison]]:
-    """Each other mode's contest with ``full``; every mode begins with an empty cache."""
-    found = {}
-    for mode in ("full", *OTHERS):
-        with tempfile.TemporaryDirectory() as cache, ReplayServer(device, cache=Path(cache)) as server:
-            found[mode] = best(capture, server, mode, evaluations, proposer)  # type: ignore[arg-type]
-    with ReplayServer(device) as server:
-        for mode in OTHERS:
-            yield mode, server.compare(capture, 0, found[mode], found["full"], gate).result()
+def rows(capture: Capture, server: ReplayServer, evaluations: int, proposer: str) -> Iterator[list[object]]:
+    """The contests of ``full`` with each other mode and with the baseline."""
+    found = {mode: best(capture, server, mode, evaluations, proposer) for mode in MODES_RUN}
+    gate = 0.05 if server.target.device == "cpu" else 0.01
+    for name, other in {**found, "baseline": Variant()}.items():
+        if name != "full":
+            told = server.compare(capture, 0, other, found["full"], gate).result()
+            decision = told.decision.value
+            yield [capture.symbol, name, told.candidate_ns, told.baseline_ns, speedup(told), decision]
 
 
-def row(capture: Capture, mode: Mode, comparison: Comparison) -> list[object]:
-    times = [comparison.candidate_ns, comparison.baseline_ns]
-    return [capture.symbol, mode, *times, comparison.speedup, comparison.decision.value]
-
-
-def main(evaluations: str = "60", proposer: str = "rules", device: str = "cpu", *kernels: str) -> bool:
+def main(arguments: Sequence[str] | None = None) -> bool:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--evaluations", type=int, default=60)
+    parser.add_argument("--proposer", default="rules")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--captures", type=Path, default=Path(__file__).parents[2] / "captures" / "miniweather")
+    parser.add_argument("--seconds", type=float, default=inf, help="begin no kernel later")
+    chosen = parser.parse_args(arguments)
     print(describe())
     slower, begin = 0, perf_counter()
-    for path in store.find([CAPTURES]):
-        capture = store.open_capture(path)
-        if capture.symbol in (kernels or [capture.symbol]):
-            gate = 0.05 if device == "cpu" else 0.01
-            rows = [row(capture, *found) for found in compared(capture, int(evaluations), proposer, device, gate)]
-            slower += sum(each[-1] == Decision.SLOWER.value for each in rows)
-            print(tabulate(rows, headers=HEADS, floatfmt=".3g"), flush=True)
-    print(f"{evaluations} evaluations each, proposer {proposer}, {perf_counter() - begin:.0f} s; {describe()}")
+    with tempfile.TemporaryDirectory() as cache, ReplayServer(chosen.device, cache=Path(cache)) as server:
+        for capture in map(store.open_capture, store.find([chosen.captures])):
+            if perf_counter() - begin < chosen.seconds:
+                made = list(rows(capture, server, chosen.evaluations, chosen.proposer))
+                slower += sum(row[1] != "baseline" and row[-1] == Decision.SLOWER.value for row in made)
+                print(tabulate(made, headers=HEADS, floatfmt=".4g"), flush=True)
+    print(f"{chosen.evaluations} evaluations each, proposer {chosen.proposer}, {perf_counter() - begin:.0f} s")
+    print(describe())
     return judge("contests in which full is slower", slower, 0, "")
 
 
 if __name__ == "__main__":
-    sys.exit(not main(*sys.argv[1:]))
+    sys.exit(not main())
