@@ -14,10 +14,10 @@ The module that comes out exports ``r3_frame_bytes`` and ``r3_run_block``::
                          unsigned char *frame);
 
 Both pass a table of the kernel's pieces on to ``__r3_frame_bytes`` and ``__r3_run_block``, which whoever links the
-module provides (devices/cpu/blocks.c). ``r3_run_block`` returns 0, 1 (a barrier or collective never completed), 2
-(assertion failed), 3 (trap) or 4 (a checked build: a warp waits at two barriers). The frame may hold anything at first.
-Every device variable ``X`` is reached through the exported pointer ``r3_slot.X``, whose initial value is the object's
-own ``X``.
+module provides, with ``__r3_apart`` and ``__r3_left_out`` for the pieces (devices/cpu/blocks.c). ``r3_run_block``
+returns 0, 1 (a barrier or collective never completed), 2 (assertion failed), 3 (trap) or 4 (a checked build: a warp
+waits at two barriers). The frame may hold anything at first. Every device variable ``X`` is reached through the
+exported pointer ``r3_slot.X``, whose initial value is the object's own ``X``.
 """
 
 from __future__ import annotations

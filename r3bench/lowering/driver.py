@@ -21,13 +21,14 @@ define i32 @r3_run_block(ptr %args, ptr %launch, ptr %index, ptr %frame) nounwin
 }
 declare i64 @__r3_frame_bytes(ptr, ptr)
 declare i32 @__r3_run_block(ptr, ptr, ptr, ptr, ptr)
+declare i64 @__r3_apart(ptr, ptr, ptr, i32, i32, i32, i32, ptr) nounwind
+declare void @__r3_left_out(ptr, i32, i32, i32, i32, i32, i32, i32) nounwind
 declare i32 @llvm.umin.i32(i32, i32)
 declare i32 @llvm.umax.i32(i32, i32)
 declare i64 @llvm.smin.i64(i64, i64)
 declare i64 @llvm.smax.i64(i64, i64)
 declare i128 @llvm.smin.i128(i128, i128)
-declare i128 @llvm.smax.i128(i128, i128)
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"""
+declare i128 @llvm.smax.i128(i128, i128)"""
 
 
 def write_driver(cut: Cut, regions: Sequence[Region], static_bytes: int, strict: bool) -> str:

@@ -88,25 +88,22 @@ class Row:
             yield from self._threads(thread, "%r3.x.first", "%r3.x.end", "r3.entry", "0")
             return
         yield from self.guard.interval.text()
-        yield from self._left_out(self.guard)
+        yield self._left_out(self.guard)
         known = self.guard.interval.simplified
         lines = [known(self.guard.passed if line == self.guard.test else line) for line in thread]
         yield from self._threads([_OFFSET, *lines], "%r3.x.low", "%r3.x.high", "r3.work", "%r3.idle")
 
-    def _left_out(self, guard: Guard) -> Iterator[str]:
+    def _left_out(self, guard: Guard) -> str:
         """What becomes of threads that are left out, and where those that work go if that is known."""
-        noted = self.state if self._several else ""
         behind = "%r3.columns, 0" if guard.interval.comb else "%r3.x.high, %r3.x.end"
-        yield _APART.format(name=self.name, noted=_APART_NOTED.format(state=noted) if noted else "", behind=behind)
-        if not noted:
-            yield "  br label %r3.work"
-        elif guard.work is None:
-            yield _ENDED.format(state=noted, which="any")
-            yield "  br label %r3.work"
+        parts = [_APART.format(name=self.name, behind=behind)]
+        if self.state and self._several and guard.work is None:
+            parts.append(_ENDED.format(which="any", low="%r3.x.high", step=1, way=EXIT))
+        elif self.state and self._several:
+            parts.append(_ENDED.format(which="some", low="%r3.x.low", step=guard.interval.step, way=guard.work))
         else:
-            yield _ENDED.format(state=noted, which="some")
-            yield _WENT.format(state=noted, way=guard.work, step=guard.interval.step, loop=_attached(self.marks.rare))
-        yield _WORK
+            parts.append("  br label %r3.work")
+        return "\n".join([*parts, _WORK])
 
     def _threads(self, thread: list[str], first: str, end: str, before: str, idle: str) -> Iterator[str]:
         """The loop from ``first`` to ``end``, entered from block ``before``; ``idle``: the ways of those left out."""
@@ -202,20 +199,8 @@ _NEXT = """\
 _APART = f"""\
   br i1 %r3.flat, label %r3.together, label %r3.apart
 r3.apart:
-  %r3.a = phi i32 [ %r3.x.first, %r3.entry ], [ %r3.a1, %r3.apart ]
-  %r3.a.all = phi i64 [ -1, %r3.entry ], [ %r3.a.and, %r3.apart ]
-  %r3.a.any = phi i64 [ 0, %r3.entry ], [ %r3.a.or, %r3.apart ]
-  %r3.a1 = add nuw nsw i32 %r3.a, 1
-  %r3.a.ways = call i64 {{name}}({_SAME}, i32 %r3.a, i32 %r3.a1, i32 %r3.tid.y, i32 %r3.tid.z)
-{{noted}}  %r3.a.and = and i64 %r3.a.all, %r3.a.ways
-  %r3.a.or = or i64 %r3.a.any, %r3.a.ways
-  %r3.a.more = icmp ult i32 %r3.a1, %r3.x.end
-  br i1 %r3.a.more, label %r3.apart, label %r3.parted
-r3.parted:
-  %r3.a.low = and i64 %r3.a.and, 4294967295
-  %r3.a.high = and i64 %r3.a.or, -4294967296
-  %r3.a.result = or disjoint i64 %r3.a.low, %r3.a.high
-  ret i64 %r3.a.result
+  %r3.a.ways = call i64 @__r3_apart({_ALL}, ptr {{name}})
+  ret i64 %r3.a.ways
 r3.together:
   %r3.before = icmp ne i32 %r3.x.low, %r3.x.first
   %r3.behind = icmp ne i32 {{behind}}
@@ -223,34 +208,12 @@ r3.together:
   %r3.idle = sext i1 %r3.out.any to i32
   %r3.some = icmp ult i32 %r3.x.low, %r3.x.high
   %r3.out.some = and i1 %r3.out.any, %r3.some"""
-_APART_NOTED = """\
-  %r3.a.way = trunc i64 %r3.a.ways to i32
-  %r3.a.thread = add i32 %r3.row, %r3.a
-  %r3.a.linear = zext i32 %r3.a.thread to i64
-  %r3.a.to = getelementptr [4 x i8], ptr {state}.b, i64 %r3.a.linear
-  store i32 %r3.a.way, ptr %r3.a.to
-"""
 _ENDED = """\
   br i1 %r3.out.{which}, label %r3.ends, label %r3.work
 r3.ends:
-  %r3.e.thread = add i32 %r3.row, %r3.x.first
-  %r3.e.linear = zext i32 %r3.e.thread to i64
-  %r3.e.to = getelementptr [4 x i8], ptr {state}.b, i64 %r3.e.linear
-  %r3.e.count = sub i32 %r3.x.end, %r3.x.first
-  %r3.e.wide = zext i32 %r3.e.count to i64
-  %r3.e.bytes = shl i64 %r3.e.wide, 2
-  call void @llvm.memset.p0.i64(ptr %r3.e.to, i8 -1, i64 %r3.e.bytes, i1 false)"""
-_WENT = """\
-  br label %r3.went
-r3.went:
-  %r3.g = phi i32 [ %r3.x.low, %r3.ends ], [ %r3.g1, %r3.went ]
-  %r3.g.thread = add i32 %r3.row, %r3.g
-  %r3.g.linear = zext i32 %r3.g.thread to i64
-  %r3.g.to = getelementptr [4 x i8], ptr {state}.b, i64 %r3.g.linear
-  store i32 {way}, ptr %r3.g.to
-  %r3.g1 = add i32 %r3.g, {step}
-  %r3.g.more = icmp ult i32 %r3.g1, %r3.x.high
-  br i1 %r3.g.more, label %r3.went, label %r3.work{loop}"""
+  call void @__r3_left_out(ptr %r3.block, i32 %r3.row, i32 %r3.x.first, i32 %r3.x.end, i32 {low}, i32 %r3.x.high, \
+i32 {step}, i32 {way})
+  br label %r3.work"""
 _WORK = """\
 r3.work:
   br i1 %r3.some, label %r3.xs, label %r3.done"""

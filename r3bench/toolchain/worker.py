@@ -7,6 +7,7 @@ be unset). A worker that aborts takes nothing with it. All end with their parent
 from __future__ import annotations
 
 import ctypes
+import gc
 import hashlib
 import json
 import mmap
@@ -56,6 +57,7 @@ def main(control_fd: int) -> NoReturn:
     _initialize()
     control.send(json.dumps(_hello()).encode())
     _warm_up()
+    gc.freeze()  # workers share this memory as long as their collector leaves it alone
     workers: set[int] = set()
     while os.getppid() == parent:
         if select.select([control], [], [], 1.0)[0] and not _serve(control, workers):

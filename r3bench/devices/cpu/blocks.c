@@ -90,6 +90,27 @@ static ONCE void say(const struct block *b, const struct box *box, u32 row, s32 
   for (u32 x = box->first[0]; x < box->end[0]; x++) state[x] = way;
 }
 
+/* For a region that cannot run part of a row together: one thread after the other. */
+u64 __r3_apart(const struct block *b, const u8 *in, u8 *out, u32 first, u32 end, u32 y, u32 z, region region) {
+  const u32 offset = b->kernel->state;
+  s32 *state = offset == ABSENT ? 0 : (s32 *)array(b, offset) + (z * b->size[1] + y) * b->size[0];
+  u32 all = ~0u, any = 0;
+  for (u32 x = first; x < end; x++) {
+    u64 ways = region(b, in, out, x, x + 1, y, z);
+    all &= (u32)ways, any |= (u32)(ways >> 32);
+    if (state) state[x] = (s32)ways;
+  }
+  return (u64)any << 32 | all;
+}
+
+/* For a region that leaves threads out of part of a row that starts at thread `row`: they end, those from `low` up to
+   `high`, in steps, go to the place `way`. */
+void __r3_left_out(const struct block *b, u32 row, u32 first, u32 end, u32 low, u32 high, u32 step, s32 way) {
+  s32 *state = (s32 *)array(b, b->kernel->state) + row;
+  for (u32 x = first; x < end; x++) state[x] = END;
+  for (u32 x = low; x < high; x += step) state[x] = way;
+}
+
 static ONCE u64 run_rows(const struct block *b, s32 place, const struct box *box, const u8 *in, u8 *out) {
   const region region = b->kernel->regions[place];
   u32 all = ~0u, any = 0, rows = 0;

@@ -14,7 +14,7 @@ MEMORY = frozenset({"memcpy", "memmove", "memset", "memcmp"})
 # Defined by driver.c; called by code for processors that lack the instructions.
 CONVERSIONS = frozenset({"__truncsfhf2", "__truncdfhf2", "__truncsfbf2", "__truncdfbf2", "__extendhfsf2"})
 # Defined by blocks.c: whose turn it is among the threads of a block.
-TURNS = frozenset({"__r3_run_block", "__r3_frame_bytes"})
+TURNS = frozenset({"__r3_run_block", "__r3_frame_bytes", "__r3_apart", "__r3_left_out"})
 NAMES = TURNS | MATH | MEMORY | CONVERSIONS
 # Defined by driver.c too; for checked builds only.
 CHECKS = frozenset({"__r3_check"})
