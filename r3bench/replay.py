@@ -43,6 +43,7 @@ from r3bench.model import (
     Variant,
     Verdict,
     content_id,
+    facts_of,
 )
 from r3bench.original import Original, observe
 from r3bench.overrides import tolerances_for
@@ -239,6 +240,15 @@ class Placement:
         self.original, self._kernel = found, kernel
 
 
+def refuse_other_parameters(built: Built, capture: Capture) -> None:
+    """LaunchError for another number of parameters than was recorded, whether or not their bytes come to the same."""
+    taken, recorded = facts_of(built.binary.facts).get("parameters"), len(capture.parameters)
+    if taken is not None and recorded and taken != recorded:
+        raise LaunchError(
+            f"{capture.symbol} takes {taken} parameters where {recorded} were recorded: keep its signature"
+        )
+
+
 def refuse_hidden_state(built: Built, unit: ReplayUnit) -> None:
     """Unsupported for a device variable that the recording does not hold: a kernel could count its launches in it, and
     nothing here would show what it does from a later launch on."""
@@ -291,6 +301,7 @@ class Trial:
     def _verify(self, build: Future[Built], timeout_s: float, quickly: bool) -> Verdict:
         self.built = build.result()
         self.stages = list(self.built.stages)
+        refuse_other_parameters(self.built, self.placement.material.capture)
         refuse_hidden_state(self.built, self.placement.material.unit)
         refuse_outside_reads(self.built, self.placement.material)
         begin = perf_counter()

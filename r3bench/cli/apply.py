@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import posixpath
 import re
 import shlex
 import sys
@@ -43,6 +44,7 @@ def apply(arguments: argparse.Namespace) -> int:
         print(f"r3bench: {arguments.patch} does not apply: {why}; search again on this tree", file=sys.stderr)
         return 1
     changed = changed_file(top, patch)
+    require_source(top, patch, text, changed)
     steps = list(next_steps(top, text))
     if arguments.check:
         print(f"{arguments.patch} applies")
@@ -70,6 +72,20 @@ def changed_file(top: Path, patch: Path) -> str:
     if len(counted) != 1 or added == b"-" or modes or not regular:
         raise TreeError(f"{patch} does more than to change the text of one file: name a .patch that a search wrote")
     return path
+
+
+def require_source(top: Path, patch: Path, text: str, changed: str) -> None:
+    """TreeError unless what a patch changes is a source of the capture that it names."""
+    from r3bench import store
+
+    name = dict(_FIELD.findall(text))["Capture"]
+    try:
+        source = store.open_capture(top / name).source
+    except CaptureError as error:
+        raise TreeError(f"{patch} is for {name}, which cannot be read ({error})") from error
+    files = dict(source.files) if source is not None else {}
+    if source is None or changed not in {posixpath.normpath(posixpath.join(source.root, file)) for file in files}:
+        raise TreeError(f"{patch} changes {changed}, which is no source of {name}: name a .patch that a search wrote")
 
 
 def read(patch: Path) -> str:

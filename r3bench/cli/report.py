@@ -55,7 +55,7 @@ def _write(document: Any, arguments: argparse.Namespace, below: str) -> None:
 
 def documents(place: Path) -> Iterator[Any]:
     """The documents of a ledger, of a folder that holds ledgers or a report, or of a report's file."""
-    from r3bench.report import document, gather, load
+    from r3bench.report import checked, document, gather, load
 
     if place.name.endswith(".json"):
         yield load(place)
@@ -68,7 +68,7 @@ def documents(place: Path) -> Iterator[Any]:
         raise LedgerError(f"{place} holds no ledger and no report.json; name what a search or a guard wrote")
     found, run = gather(ledgers)
     for application, kernels in found.items():
-        yield document(application, kernels, run)
+        yield checked(document(application, kernels, run), place)
 
 
 def _rendered(document: Any, form: str) -> str:

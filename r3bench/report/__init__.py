@@ -4,7 +4,7 @@ Nothing here can start a kernel. Everything that comes from kernels, compilers o
 shown. Files are written under a temporary name and renamed, so a reader sees the old report or the new one.
 """
 
-from r3bench.report.documents import FORMAT, Document, document, load
+from r3bench.report.documents import FORMAT, Document, checked, document, load
 from r3bench.report.files import write, write_application, write_document
 from r3bench.report.html import html
 from r3bench.report.patches import applicable, diff, left_out, overlap, overlap_line, patch
@@ -19,6 +19,7 @@ __all__ = [
     "Run",
     "applicable",
     "busy_line",
+    "checked",
     "device_line",
     "diff",
     "document",

@@ -120,7 +120,7 @@ def result_of(entry: Entry) -> KernelResult:
 def load(path: Path) -> Document:
     """A document from its file. LedgerError where it cannot be read, is none, or is newer than this r3bench."""
     try:
-        found = json.loads(path.read_bytes(), parse_float=_finite, parse_constant=_finite)
+        found = _plain(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise LedgerError(f"the report {path} cannot be read ({error}); name a report.json or a ledger") from error
     known = isinstance(found, dict) and found.get("kind") in ("search", "guard")
@@ -129,15 +129,36 @@ def load(path: Path) -> Document:
     if found["format"] > FORMAT:
         newer = f"has format {found['format']}, this r3bench reads up to {FORMAT}"
         raise LedgerError(f"the report {path} {newer}; update r3bench")
+    if wrong := _wrong(found):
+        raise LedgerError(f"the report {path} is damaged ({wrong}); draw it anew from its ledgers")
+    return dict(found)
+
+
+def checked(document: Document, place: Path) -> Document:
+    """A document of ledgers as its file would hold it. LedgerError where they were changed into what is no report."""
+    try:
+        found = _plain(json.dumps(document))
+    except ValueError as error:
+        raise LedgerError(f"the ledgers of {place} are damaged ({error}); search again") from error
+    if wrong := _wrong(found):
+        raise LedgerError(f"the ledgers of {place} are damaged ({wrong}); search again")
+    return dict(found)
+
+
+def _plain(text: str | bytes) -> Any:
+    return json.loads(text, parse_float=_finite, parse_constant=_finite)
+
+
+def _wrong(found: Document) -> str:
+    """What of a document breaks the schema, or cannot be read; empty if nothing does."""
     wrong = best_match(Draft202012Validator(_schema()).iter_errors(found))
     if wrong is not None:
-        field = f"{wrong.json_path.removeprefix('$.')}: {wrong.message:.200}"
-        raise LedgerError(f"the report {path} is damaged ({field}); draw it anew from its ledgers")
+        return f"{wrong.json_path.removeprefix('$.')}: {wrong.message:.200}"
     try:
         _read_through(found)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise LedgerError(f"the report {path} is damaged ({error!r:.200}); draw it anew from its ledgers") from error
-    return dict(found)
+        return f"{error!r:.200}"
+    return ""
 
 
 def _finite(text: str) -> float:

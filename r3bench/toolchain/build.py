@@ -20,7 +20,7 @@ from r3bench.nouns import typed
 from r3bench.space import ASSEMBLER, DRIVERS
 from r3bench.toolchain import amdgpu, assembler, codegen, irtext, libdevice, ocml, padding, passes
 from r3bench.toolchain.job import Job
-from r3bench.toolchain.specialize import bound, specialize
+from r3bench.toolchain.specialize import bound, parameter_count, specialize
 
 _FORMATS = {"cpu": "object", "cuda": "ptx", "hip": "amdgcn"}
 # Registers by which a kernel could tell one launch from another.
@@ -38,12 +38,17 @@ _DECLARED = re.compile(r'^declare [^\n]*@"?([\w$.]+)"?\(', re.MULTILINE)
 
 @dataclass(slots=True)
 class Product:
-    """What a worker answers; ``image`` stays empty where the caller knew code for ``module`` already."""
+    """What a worker answers: ``facts`` of the source, ``code`` what is known of the code for ``module``.
+
+    ``image`` and ``code`` stay empty where the caller had code for that module already: another source may have led to
+    it, which took other arguments.
+    """
 
     module: str = ""
     image: bytes = b""
     format: str = "object"
     facts: tuple[tuple[str, int], ...] = ()
+    code: tuple[tuple[str, int], ...] = ()
     globals: tuple[Global, ...] = ()
     stages: dict[str, float] = field(default_factory=dict)
 
@@ -90,7 +95,7 @@ def build(job: Job, known: Callable[[str], bool], keep: Keep = lambda header, ir
     if not known(product.module):
         with product.stage("emit"):
             product.image = codegen.emit(module, made, job.target)
-            product.facts += codegen.facts(text, product.image, job.target, job.ptx_version)
+            product.code = codegen.facts(text, product.image, job.target, job.ptx_version)
         product.format = _FORMATS[job.target.device]
         if job.target.device == "cuda":
             _assemble(product, job)
@@ -100,9 +105,10 @@ def build(job: Job, known: Callable[[str], bool], keep: Keep = lambda header, ir
 def _specialized(job: Job, product: Product) -> str:
     with product.stage("specialize"):
         ir = codegen.linked(job.ir, job.linked) if job.linked else job.ir
-        whole = checked.instrument(ir) if job.checked else ir
-        ir = specialize(_isolated(whole, job.symbol), job.symbol, job.configuration, job.facts)
-        product.facts = tuple((f"reads_{name}", 1) for name in sorted(set(_OUTSIDE.findall(ir))))
+        isolated = _isolated(checked.instrument(ir) if job.checked else ir, job.symbol)
+        ir = specialize(isolated, job.symbol, job.configuration, job.facts)
+        reads = ((f"reads_{name}", 1) for name in sorted(set(_OUTSIDE.findall(ir))))
+        product.facts = (("parameters", parameter_count(isolated, job.symbol)), *reads)
     return ir
 
 
@@ -172,7 +178,7 @@ def _assemble_only(product: Product, job: Job, version: int) -> None:
     if replace(job.configuration, assembler=()) != Configuration():
         raise BuildError(f"of {job.symbol} only PTX text was recorded, which no pass or specialization can change")
     product.module, product.image, product.format = codegen.sha256(job.ir), job.ir.encode(), "ptx"
-    product.facts = codegen.facts("", product.image, job.target, version)
+    product.code = codegen.facts("", product.image, job.target, version)
     _assemble(product, job)
 
 
@@ -187,7 +193,7 @@ def _assemble(product: Product, job: Job) -> None:
             product.image, facts = assembler.assemble(path, product.image, job.symbol, job.target.arch, options)
         product.format = "cubin"
         # What ptxas says of shared memory includes the padding between variables.
-        product.facts = tuple({**dict(product.facts), **dict(facts)}.items())
+        product.code = tuple({**dict(product.code), **dict(facts)}.items())
 
 
 def _variables(ir: str, made: llvm.TargetMachine) -> Iterator[Global]:

@@ -188,9 +188,8 @@ class Compiler:
         if found:
             code, image = found[-1]
             return header | code, image
-        self._cache.put(
-            self._code_key(header["module"], request), ({"facts": header["facts"], "format": header["format"]}, image)
-        )
+        of_code = {"code": header["code"], "format": header["format"]}
+        self._cache.put(self._code_key(header["module"], request), (of_code, image))
         return header, image
 
     def _lowered_key(self, request: BuildRequest, options: Options, *irs: str) -> str:
@@ -289,7 +288,9 @@ def _built(request: BuildRequest, entry: Entry, stages: tuple[tuple[str, float],
         symbol=request.symbol,
         image=image,
         format=header["format"],
-        facts=tuple((str(name), int(value)) for name, value in header["facts"]),
+        facts=tuple(
+            (str(name), int(value)) for name, value in {**dict(header["facts"]), **dict(header["code"])}.items()
+        ),
         options=request.configuration.assembler if header["format"] == "ptx" else (),
     )
     return Built(binary=binary, module=str(header["module"]), stages=stages, globals=tuple(_globals(header)))

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from r3bench.errors import BuildError
 from r3bench.lowering.ir import closing, leading_type, split_list
 from r3bench.model import Configuration
 from r3bench.space import UnitFacts
-from r3bench.toolchain.irtext import items
+from r3bench.toolchain.irtext import Item, items
 
 BODY = "r3.body"
 _BOUND_ATTRIBUTES = ("nvvm.maxntid", "nvvm.reqntid", "nvvm.minctasm", "nvvm.maxnreg")
@@ -81,9 +81,18 @@ def _kernel(text: str, symbol: str) -> _Kernel:
     return _Kernel(head, symbol, tuple(split_list(line[at + 1 : end])), line[end + 1 :], body)
 
 
+def _found(parts: Sequence[Item], symbol: str) -> _Kernel:
+    return _kernel(next(part.text for part in parts if part.name == symbol and part.is_function), symbol)
+
+
+def parameter_count(ir: str, symbol: str) -> int:
+    """How many parameters a kernel of the module has."""
+    return len(_found(items(ir), symbol).parameters)
+
+
 def _wrapped(ir: str, symbol: str, configuration: Configuration, facts: UnitFacts) -> str:
     parts = items(ir)
-    kernel = _kernel(next(part.text for part in parts if part.name == symbol and part.is_function), symbol)
+    kernel = _found(parts, symbol)
     if len(kernel.parameters) != len(facts.parameters):
         raise BuildError(
             f"kernel {symbol} has {len(kernel.parameters)} parameters where {len(facts.parameters)} were recorded; "
@@ -219,7 +228,7 @@ def bound(ir: str, symbol: str, configuration: Configuration, facts: UnitFacts) 
         return ir
     groups = _AttributeGroups(ir)
     parts = items(ir)
-    kernel = _kernel(next(part.text for part in parts if part.name == symbol and part.is_function), symbol)
+    kernel = _found(parts, symbol)
     named = re.search(r"#\d+", kernel.tail)
     replaced = set(_BOUND_ATTRIBUTES[:2]) if configuration.bound_threads != "none" else set[str]()
     added = tuple(f'"{name}"="{value}"' for name, value in attributes.items())

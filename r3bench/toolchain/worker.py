@@ -228,6 +228,7 @@ def _header(product: build.Product) -> dict[str, Any]:
         "module": product.module,
         "format": product.format,
         "facts": product.facts,
+        "code": product.code,
         "globals": plain(product.globals),
         "stages": list(product.stages.items()),
     }

@@ -128,6 +128,8 @@ def test_a_specialized_kernel_matches_on_every_unit(server: ReplayServer, record
         ("i < n) x[i]", "i < 0) x[i]", Status.MISMATCH, "20000 of 20000"),
         ("  __syncthreads();\n", "", Status.MISMATCH, "x["),
         ("sum += held[k]", "sum += (float)held[k]", Status.MISMATCH, "x["),
+        ("double step)", "double step, int more)", Status.LAUNCH_FAILED, "takes 5 parameters where 4 were recorded"),
+        ("int n, ", "short n, short m, ", Status.LAUNCH_FAILED, "takes 5 parameters where 4 were recorded"),
         ("const double *rate", "double *rate", Status.MATCH, ""),
         ("x[i] = sum", "x[i + n] = sum", Status.FAULT, "wrote 8 bytes at blur.cu:9, block ("),
         ("x[i] = sum", "x[i + n] = sum", Status.FAULT, " of x (20000 elements of float64)"),

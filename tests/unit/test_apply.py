@@ -30,15 +30,15 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"):
         monkeypatch.setenv(name, "a@b.c")
-    (tmp_path / "src").mkdir()
-    (tmp_path / "src/k.cu").write_text(BEFORE)
+    (tmp_path / "kernels/miniweather").mkdir(parents=True)
+    (tmp_path / "kernels/miniweather/kernels.cu").write_text(BEFORE)
     shutil.copytree(CAPTURE, tmp_path / "captures/demo/k.zarr")
     git("init", "-q", "-b", "main")
     git("add", "-A")
     git("commit", "-qm", "base")
     result = replace(
-        IMPROVED, kernel="demo/k", source="src/k.cu", before=BEFORE, after=AFTER, capture="captures/demo/k.zarr",
-        relies_on=("n is even",),
+        IMPROVED, kernel="demo/k", source="kernels/miniweather/kernels.cu", before=BEFORE, after=AFTER,
+        capture="captures/demo/k.zarr", relies_on=("n is even",),
     )  # fmt: skip
     report.write_application("demo", [result], tmp_path / "reports")
     return tmp_path
@@ -46,36 +46,63 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_patch_is_applied_and_the_next_steps_are_told(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["apply", "reports/demo/k.patch", "--check"]) == 0
-    assert (tree / "src/k.cu").read_text() == BEFORE
+    assert (tree / "kernels/miniweather/kernels.cu").read_text() == BEFORE
     (tree / "Makefile").write_text("")
     assert main(["apply", "reports/demo/k.patch"]) == 0
-    assert (tree / "src/k.cu").read_text() == AFTER.replace("extern", "// r3bench: n is even.\nextern")
+    assert (tree / "kernels/miniweather/kernels.cu").read_text() == AFTER.replace(
+        "extern", "// r3bench: n is even.\nextern"
+    )
     assert capsys.readouterr().out.splitlines() == [
         "reports/demo/k.patch applies",
-        "changed: src/k.cu",
+        "changed: kernels/miniweather/kernels.cu",
         "compare with the present capture: r3bench guard HEAD --captures captures/demo/k.zarr",
         "rebuild: make",
         "record again, only if its results are meant to change: python -m kernels.miniweather.record",
     ]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("kernels/miniweather/kernels.cu", "setup.py", "changes setup.py, which is no source of captures/demo/k.zarr"),
+        ("demo/k.zarr", "demo/none.zarr", "is for captures/demo/none.zarr, which cannot be read"),
+        ("captures/demo/k.zarr", "../k.zarr", "is for ../k.zarr, which cannot be read"),
+    ],
+)
+def test_a_patch_of_another_file_than_its_kernels_is_refused(
+    tree: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, says: str
+) -> None:
+    (tree / "setup.py").write_text(BEFORE)
+    git("add", "-A")
+    git("commit", "-qm", "one file more")
+    patch = tree / "reports/demo/k.patch"
+    patch.write_text(patch.read_text().replace(old, new))
+    assert main(["apply", str(patch)]) == 3
+    assert says in capsys.readouterr().err
+    assert (tree / "setup.py").read_text() == BEFORE
+
+
 def test_a_compilation_database_says_how_to_rebuild(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    entry = {"directory": str(tree), "file": "src/k.cu", "arguments": ["nvcc", "-c", "src/k.cu"]}
+    entry = {
+        "directory": str(tree),
+        "file": "kernels/miniweather/kernels.cu",
+        "arguments": ["nvcc", "-c", "kernels/miniweather/kernels.cu"],
+    }
     (tree / "compile_commands.json").write_text(json.dumps([entry]))
     assert main(["apply", "reports/demo/k.patch"]) == 0
-    assert "rebuild: nvcc -c src/k.cu, and link the application again" in capsys.readouterr().out
-    git("checkout", "-q", "--", "src")
+    assert "rebuild: nvcc -c kernels/miniweather/kernels.cu, and link the application again" in capsys.readouterr().out
+    git("checkout", "-q", "--", "kernels")
     (tree / "compile_commands.json").write_text("{")
     for options in ([], ["--pull-request"]):
         assert main(["apply", "reports/demo/k.patch", *options]) == 3
-        assert (tree / "src/k.cu").read_text() == BEFORE
+        assert (tree / "kernels/miniweather/kernels.cu").read_text() == BEFORE
     assert git("branch", "--show-current") == "main\n"
 
 
 def test_a_subfolder_is_as_good_as_the_top(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tree / "reports")
     assert main(["apply", "demo/k.patch"]) == 0
-    assert "x[0] + x[0]" in (tree / "src/k.cu").read_text()
+    assert "x[0] + x[0]" in (tree / "kernels/miniweather/kernels.cu").read_text()
 
 
 OTHERS = {
@@ -116,7 +143,7 @@ def test_a_commit_that_a_hook_refuses_leaves_all_as_it_was(tree: Path, capsys: p
     (tree / "other").write_text("not to be committed")
     git("add", "other")
     hook = tree / ".git/hooks/pre-commit"
-    hook.write_text("#!/bin/sh\necho formatted >> src/k.cu\necho not formatted\nexit 1\n")
+    hook.write_text("#!/bin/sh\necho formatted >> kernels/miniweather/kernels.cu\necho not formatted\nexit 1\n")
     hook.chmod(0o755)
     before = git("status", "--porcelain")
     assert main(["apply", "reports/demo/k.patch", "--pull-request"]) == 3
@@ -124,21 +151,21 @@ def test_a_commit_that_a_hook_refuses_leaves_all_as_it_was(tree: Path, capsys: p
     assert "not formatted" in said
     assert git("branch", "--format=%(refname:short)") == "main\n"
     assert git("status", "--porcelain") == before
-    assert (tree / "src/k.cu").read_text() == BEFORE
+    assert (tree / "kernels/miniweather/kernels.cu").read_text() == BEFORE
 
 
 def test_a_pull_request_takes_no_change_of_the_users_along(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tree / "src/k.cu").write_text(f"{BEFORE}\n\n\n\n// mine\n")
+    (tree / "kernels/miniweather/kernels.cu").write_text(f"{BEFORE}\n\n\n\n// mine\n")
     assert main(["apply", "reports/demo/k.patch", "--pull-request"]) == 3
-    assert "src/k.cu has changes that are in no commit" in capsys.readouterr().err
+    assert "kernels/miniweather/kernels.cu has changes that are in no commit" in capsys.readouterr().err
     assert git("branch", "--show-current") == "main\n"
 
 
 def test_a_tree_that_moved_on_is_left_alone(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tree / "src/k.cu").write_text(BEFORE.replace("2 *", "3 *"))
+    (tree / "kernels/miniweather/kernels.cu").write_text(BEFORE.replace("2 *", "3 *"))
     assert main(["apply", "reports/demo/k.patch"]) == 1
-    assert "does not apply: error: patch failed: src/k.cu:" in capsys.readouterr().err
-    assert (tree / "src/k.cu").read_text() == BEFORE.replace("2 *", "3 *")
+    assert "does not apply: error: patch failed: kernels/miniweather/kernels.cu:" in capsys.readouterr().err
+    assert (tree / "kernels/miniweather/kernels.cu").read_text() == BEFORE.replace("2 *", "3 *")
 
 
 def test_what_no_search_wrote_is_refused(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,7 +181,10 @@ def test_a_pull_request_is_a_branch_a_commit_and_a_text(tree: Path, capsys: pyte
     assert main(["apply", "reports/demo/k.patch", "--pull-request"]) == 0
     assert (tree / "reports/demo/k.branch").read_text() == "r3bench/k\n"
     assert git("branch", "--show-current") == "r3bench/k\n"
-    assert git("show", "--name-only", "--format=%P").split() == [git("rev-parse", "main").strip(), "src/k.cu"]
+    assert git("show", "--name-only", "--format=%P").split() == [
+        git("rev-parse", "main").strip(),
+        "kernels/miniweather/kernels.cu",
+    ]
     message = git("show", "-s", "--format=%B")
     assert message.startswith("demo/k: ")
     assert "our compiler, default configuration: faster, 1.25x" in message

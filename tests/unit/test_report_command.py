@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,6 +42,16 @@ def test_every_format_from_folder_ledger_and_document(run: Path, capsys: pytest.
     assert main(["report", str(run / "report.json"), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == found
     assert {path.name for path in run.glob("report.*")} == {"report.json", "report.md", "report.html"}
+
+
+@pytest.mark.parametrize(("old", "new"), [('"gate":', '"gate":-'), ('"baseline_ns":', '"baseline_ns":-')])
+def test_a_ledger_changed_by_hand_is_told(run: Path, capsys: pytest.CaptureFixture[str], old: str, new: str) -> None:
+    ledger = run / "ledger" / "k.jsonl"
+    text = ledger.read_text()
+    assert old in text
+    ledger.write_text(text.replace(old, new))
+    assert main(["report", str(run)]) == 3
+    assert re.search(rf"r3bench: the ledgers of {run} are damaged \(kernels\[\d\]\.", capsys.readouterr().err)
 
 
 def test_two_applications_are_written_into_a_folder_each(

@@ -427,6 +427,17 @@ def test_equal_optimized_modules_share_their_code(compiler: Compiler) -> None:
     assert "emit" not in dict(renamed.stages)
 
 
+def test_sources_that_share_their_code_keep_their_own_parameters(compiler: Compiler) -> None:
+    plain = build(compiler, target=compiler.host)
+    longer = build(compiler, SAXPY.replace("P p)", "P p, int more)"), target=compiler.host)
+    assert longer.module == plain.module  # nobody reads it
+    assert longer.binary.image == plain.binary.image
+    first, second = (facts_of(built.binary.facts) for built in (plain, longer))
+    assert (first["parameters"], second["parameters"]) == (5, 6)
+    assert second["argument_bytes"] == first["argument_bytes"] + 4
+    assert second["code_bytes"] == first["code_bytes"]
+
+
 def test_fast_math_is_a_flag_that_changes_code(compiler: Compiler) -> None:
     asked = request('extern "C" __global__ void k(float* y) { y[0] = y[1] / y[2] + sqrtf(y[3]); }', "k")
     exact, fast = (compiler.submit(replace(asked, flags=flags)).result(60) for flags in ((), ("-use_fast_math",)))
