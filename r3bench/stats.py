@@ -23,6 +23,20 @@ from r3bench.model import Status, Verdict
 MATCHED = Verdict(status=Status.MATCH)
 
 
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """A number that nobody measured but that follows from measured ones. It is no ``float``, so that nothing takes it
+    for a measured one, and it cannot be printed without saying so."""
+
+    value: float
+
+    def __format__(self, form: str) -> str:
+        return f"predicted {self.value:{form}}"
+
+    def __str__(self) -> str:
+        return format(self)
+
+
 class Decision(Enum):
     """What a contest of candidate against baseline says. Only FASTER and SLOWER are claims."""
 

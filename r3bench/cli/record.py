@@ -178,10 +178,11 @@ def plan(arguments: argparse.Namespace, folder: Path) -> Plan:
 
 
 def profile(processes: list[dict[str, Any]]) -> str:
-    """Kernels by their time on the GPU, what a faster one can bring at most (Amdahl), and whether it is recordable."""
+    """Kernels by their time on the GPU, what a faster one can bring at most (Amdahl, 1967), and whether it is recordable."""
     from tabulate import tabulate
 
     from r3bench.record.names import demangled
+    from r3bench.stats import Predicted
 
     kernels = sorted(_merged(processes), key=lambda k: -k["gpu_seconds"])
     total = sum(k["gpu_seconds"] for k in kernels) or 1.0
@@ -192,14 +193,14 @@ def profile(processes: list[dict[str, Any]]) -> str:
             f"{1e3 * k['gpu_seconds']:.3f}",
             f"{1e6 * k['gpu_seconds'] / k['launches']:.2f}",
             f"{100 * k['gpu_seconds'] / total:.1f}",
-            f"{1 / max(1 - k['gpu_seconds'] / total, 1e-3):.2f}x",
+            f"{Predicted(1 / max(1 - k['gpu_seconds'] / total, 1e-3)):.2f}x",
             " ".join(map(str, k["grid"])),
             " ".join(map(str, k["block"])),
             "; ".join(f"no: {why}" for why in k["reasons"]) or "yes",
         )
         for k in kernels
     ]
-    heads = ("kernel", "launches", "GPU ms", "us each", "% of GPU", "bound", "last grid", "last block", "recordable")
+    heads = ("kernel", "launches", "GPU ms", "us each", "% of GPU", "at most", "last grid", "last block", "recordable")
     return str(tabulate(rows, headers=heads, disable_numparse=True))
 
 

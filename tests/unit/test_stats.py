@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from r3bench import stats
+from r3bench.cli.record import profile
 from r3bench.model import Status, Verdict
-from r3bench.stats import Budget, Comparison, Decision, Interval
+from r3bench.stats import Budget, Comparison, Decision, Interval, Predicted
 
 LOG = st.floats(-1, 1, allow_nan=False)
 
@@ -216,3 +217,22 @@ def test_an_arm_that_fails_in_the_repetition_has_no_speedup() -> None:
 def test_identical_code_was_not_timed() -> None:
     found = stats.identical(0.05, "ab")
     assert (found.decision, found.speedup, found.blocks, found.baseline_ns) == (Decision.IDENTICAL, 1.0, 0, None)
+
+
+# -- what is not measured -------------------------------------------------------------------------------------------
+
+
+def test_a_predicted_number_says_so_and_is_no_number_to_compare_with() -> None:
+    bound = Predicted(1.2345)
+    assert (str(bound), f"{bound:.2f}x", f"{bound:.0%}") == ("predicted 1.2345", "predicted 1.23x", "predicted 123%")
+    for mixed in (lambda: bound < 2.0, lambda: bound * 2, lambda: stats.decide(bound, 0.1), lambda: float(bound)):
+        with pytest.raises((TypeError, AttributeError)):
+            mixed()
+
+
+def test_what_a_faster_kernel_can_bring_is_printed_as_predicted() -> None:
+    kernel = {"kernel": "k", "launches": 1, "gpu_seconds": 0.003, "timed": 1, "recorded": 0, "reasons": {}}
+    shape = {"grid": [1, 1, 1], "block": [32, 1, 1]}
+    table = profile([{"kernels": [{**kernel, **shape}, {**kernel, **shape, "kernel": "other", "gpu_seconds": 0.001}]}])
+    assert "predicted 4.00x" in table
+    assert "predicted 1.33x" in table

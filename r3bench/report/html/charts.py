@@ -11,7 +11,7 @@ from typing import Any
 from r3bench.report.html.elements import Markup, element, number
 from r3bench.report.html.plot import Scale, around, chart, label, line, titled, x_axis, y_axis
 from r3bench.report.words import duration, speedup
-from r3bench.stats import Comparison
+from r3bench.stats import Comparison, Predicted
 
 NAME = 17  # characters of a name in a chart
 
@@ -82,8 +82,9 @@ class Written:
     speed: float
 
     @property
-    def roof_ns(self) -> float:
-        return self.nbytes / self.speed * 1e9
+    def roof_ns(self) -> Predicted:
+        """What writing alone takes, by the speed measured of the device."""
+        return Predicted(self.nbytes / self.speed * 1e9)
 
 
 def memory_roof(kernels: Sequence[Written]) -> Markup:
@@ -98,11 +99,13 @@ def memory_roof(kernels: Sequence[Written]) -> Markup:
     for kernel in kernels:
         at = x(kernel.nbytes)
         marks.append(line(at, y(kernel.before_ns), at, y(kernel.after_ns), "whisker faster"))
-        share = f"{kernel.name}: {kernel.roof_ns / kernel.after_ns:.0%} of the speed of writing alone"
+        share = f"{kernel.name}: {Predicted(kernel.roof_ns.value / kernel.after_ns):.0%} of the speed of writing alone"
         marks.append(titled("circle", kernel.name, cx=at, cy=y(kernel.before_ns), r=4, class_="mark same"))
         if kernel.after_ns != kernel.before_ns:
             marks.append(titled("circle", share, cx=at, cy=y(kernel.after_ns), r=4, class_="mark faster"))
-    said = "; ".join(f"{k.name} {duration(k.after_ns)}, writing alone {duration(k.roof_ns)}" for k in kernels[:20])
+    said = "; ".join(
+        f"{k.name} {duration(k.after_ns)}, writing alone predicted {duration(k.roof_ns.value)}" for k in kernels[:20]
+    )
     return chart(f"Time against bytes written, logarithmic. {said}", 420, 272, *marks)
 
 

@@ -117,7 +117,7 @@ def _overview(kernels: Sequence[KernelResult]) -> Iterator[Markup]:
     written = [found for kernel in kernels if (found := _written(kernel)) is not None]
     if written:
         speed = charts.size(written[0].speed)
-        note = f"The line: writing alone, at the {speed} a second measured of memory. Caches may be faster."
+        note = f"The line: writing alone, predicted from the {speed} a second measured of memory. Caches may be faster."
         shown.append(figure("Distance from the memory roof", charts.memory_roof(written), note=note))
     if shown:
         yield element("div", *shown, class_="pair")
