@@ -17,7 +17,7 @@ from pathlib import Path
 
 from r3bench import commits, store, syntax, worktree
 from r3bench.errors import BuildError, CaptureError
-from r3bench.guard import code
+from r3bench.guard import code, recaptured
 from r3bench.guard.rulings import Gate, Ruling, rule
 from r3bench.model import Capture, Outcome, Status, Variant
 from r3bench.server import Server
@@ -100,7 +100,9 @@ def _ruled(capture: Capture, base: Side, head: Side, gate: Gate, terms: Terms) -
     outcomes = _replayed(capture, head.variant, terms.server)
     failed = _first_failed(outcomes)
     if _other_call(base, head):
-        return Ruling.CHANGED, _changed_parameters(base, head, failed), None
+        other = _other_memory(capture, terms) if failed is None else ""
+        ruling = Ruling.RERECORDED if other else Ruling.CHANGED
+        return ruling, other or _changed_parameters(base, head, failed), None
     if failed is not None:
         respelled = base.parameters and head.parameters and base.parameters != head.parameters
         also = f"; {_parameters(base, head)}" if respelled else ""
@@ -153,6 +155,21 @@ def _other_results(capture: Capture, head: Variant, terms: Terms) -> str:
     if failed is None:
         return ""
     return f"its results changed together with its capture, by that of {terms.base.name} {in_words(failed)}; {_ACCEPT}"
+
+
+def _other_memory(capture: Capture, terms: Terms) -> str:
+    """How what head's capture holds after a launch differs from what the base's holds: for a kernel with other
+    parameters, which cannot be replayed from the base's capture. Empty where nothing differs or can be told."""
+    if not _capture_changed(capture, terms):
+        return ""
+    try:
+        with commits.capture_of(terms.base, relative_store(capture, terms.head)) as place:
+            found = recaptured.differing(store.open_capture(place), capture)
+    except CaptureError as error:
+        return f"its capture was recorded again, and that of {terms.base.name} cannot be read ({error}); {_ACCEPT}"
+    if not found:
+        return ""
+    return f"with other parameters it leaves other results than {terms.base.name} recorded: {found}; {_ACCEPT}"
 
 
 # -- what the two sides are -----------------------------------------------------------------------------------------

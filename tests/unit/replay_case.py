@@ -196,8 +196,10 @@ def contents(index: int = 0, *, vacuous: bool = False, added: float = 0.0) -> Un
     )
 
 
-def capture(folder: Path, *, text: str = "add", units: int = 2, vacuous: bool = False, added: float = 0.0) -> Capture:
-    """x += y + ``added``, recorded ``units`` times."""
+def capture(
+    folder: Path, *, text: str = "add", units: int = 2, vacuous: bool = False, added: float = 0.0, first: int = 0
+) -> Capture:
+    """x += y + ``added``, recorded ``units`` times; ``first`` numbers the contents of the first unit."""
     parameters = tuple(
         Parameter(name=name, offset=8 * at, size=8, kind="pointer", dtype="float64") for at, name in enumerate("xy")
     )
@@ -210,5 +212,5 @@ def capture(folder: Path, *, text: str = "add", units: int = 2, vacuous: bool = 
         source=Source(root=".", main=MAIN, span=(1, 1), files=((MAIN, text_sha256(text)),)),
         units=tuple(unit(index) for index in range(units)),
     )
-    held = [contents(index, vacuous=vacuous, added=added) for index in range(units)]
+    held = [contents(first + index, vacuous=vacuous, added=added) for index in range(units)]
     return store.write(folder / "add.zarr", made, held, {MAIN: text})

@@ -156,6 +156,26 @@ def test_results_that_were_recorded_again_are_told(trees: Trees, base: str | Non
     assert found.detail.endswith("leaving 'rerecorded' out of --r3-fail-on")
 
 
+@pytest.mark.parametrize(
+    ("other", "ruling"),
+    [
+        ({"added": 1.0}, Ruling.RERECORDED),
+        ({"units": 3}, Ruling.CHANGED),  # the same results
+        ({"added": 1.0, "first": 5}, Ruling.CHANGED),  # of other contents, which tell nothing
+    ],
+)
+def test_other_results_do_not_pass_with_other_parameters(trees: Trees, other: Any, ruling: Ruling) -> None:
+    capture(trees.base, **other)
+    before = SIGNATURE.format(name="add", parameters="double* x, const double* y")
+    after = SIGNATURE.format(name="add", parameters="double* x, const double* y, int n")
+    found = trees.judge(before, after)
+    assert found.ruling is ruling
+    assert ("with other parameters it leaves other results than main recorded: x[0] is" in found.detail) == (
+        ruling is Ruling.RERECORDED
+    )
+    assert ("head gives the recorded result" in found.detail) == (ruling is Ruling.CHANGED)
+
+
 def test_captures_that_head_has_not_are_found(trees: Trees) -> None:
     (trees.base / "old.zarr").mkdir()
     (trees.base / "add.zarr").mkdir()
