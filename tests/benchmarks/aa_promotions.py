@@ -43,7 +43,7 @@ extern "C" __global__ void settle(const double* from, double* to, int count, int
 }
 """
 # Elements and steps: some tens of microseconds on either device.
-SIZES = {"cpu": (1 << 12, 200), "cuda": (1 << 20, 1000)}
+SIZES = {"cpu": (1 << 12, 200), "cuda": (1 << 17, 4000)}
 
 
 def copy(number: int, text: str = TEXT) -> Variant:

@@ -27,6 +27,7 @@ from r3bench.syntax import find_kernel, kernels
 
 TOP = Path(__file__).parents[2]
 SOURCE = "kernels/miniweather/kernels.cu"
+TRIED = (16, 32, 32, 16)  # rounds, to calibrate by
 PLANTED = ("tendencies_x", "tendencies_z", "initial_state", "diagnostics")
 # The first guard of each kernel gets a condition more; where there is none, it gets a condition of its own.
 NEVER = "nx == 0x7ffffff{}"
@@ -53,10 +54,11 @@ def changed(text: str, never: str, slow: str = "", rounds: int = 0) -> str:
     return text
 
 
-def calibrated(server: ReplayServer, slow: str, wanted: float = 0.10) -> int:
-    """How many rounds make a kernel slower by the fraction ``wanted``: by the secant, the nearest of five tries.
+def calibrated(slow: str, wanted: float = 0.10) -> int:
+    """How many rounds make a kernel slower by the fraction ``wanted``; what they take is proportional to their number.
 
-    The gate is what is wanted, so that no look decides early and each try is as exact as a contest can be.
+    The gate is what is wanted, so that hardly a look decides early. Each contest has a process of its own, for a
+    kernel's time differs from one to the next.
     """
     text, constants = (TOP / SOURCE).read_text(), (TOP / SOURCE).with_name("constants.h").read_text()
     capture = store.open_capture(TOP / f"captures/miniweather/{slow}.zarr")
@@ -64,19 +66,16 @@ def calibrated(server: ReplayServer, slow: str, wanted: float = 0.10) -> int:
     def longer(rounds: int) -> float:
         sides = (changed(text, BASE), changed(text, HEAD, slow, rounds))
         before, after = (Variant(files=(("constants.h", constants), ("kernels.cu", each))) for each in sides)
-        compared = server.compare(capture, 0, before, after, gate=wanted).result()
+        with ReplayServer("cpu") as server:
+            compared = server.compare(capture, 0, before, after, gate=wanted).result()
         assert compared.speedup is not None
-        print(f"{slow}: {rounds} rounds take {1 / compared.speedup - 1:.1%} longer", flush=True)
         return 1 / compared.speedup - 1
 
-    found = {16: longer(16)}
-    rounds = 32
-    while len(found) < 5 and rounds not in found:
-        found[rounds] = longer(rounds)
-        (low, less), (high, more) = sorted(sorted(found.items(), key=lambda each: abs(each[1] - wanted))[:2])
-        slope = (more - less) / (high - low)
-        rounds = max(1, round(low + (wanted - less) / slope)) if slope > 0 else high + 4
-    return min(found, key=lambda each: abs(found[each] - wanted))
+    found = [(rounds, longer(rounds)) for rounds in TRIED]
+    rounds = round(wanted * sum(n * n for n, _ in found) / sum(n * more for n, more in found))
+    said = ", ".join(f"{n}: {more:.1%}" for n, more in found)
+    print(f"{slow}: {rounds} rounds for {wanted:.0%} ({said})", flush=True)
+    return rounds
 
 
 def guard(tree: Path, base: Path, gate: float) -> tuple[dict[str, Any], float]:
@@ -109,8 +108,7 @@ def main(runs: int) -> bool:
         print(f"unchanged: {unchanged['sentence']}; nothing timed: {nothing}")
         holds = [nothing, machine.judge("unchanged tree", seconds, 15, "s")]
         (base / SOURCE).write_text(changed((TOP / SOURCE).read_text(), BASE))
-        with ReplayServer("cpu") as server:
-            rounds = {slow: calibrated(server, slow) for slow in PLANTED[:runs]}
+        rounds = {slow: calibrated(slow) for slow in PLANTED[:runs]}
         found = [planted(tree, base, PLANTED[run % len(PLANTED)], rounds, run) for run in range(runs)]
     right, wrong = sum(one for one, _ in found), sum(others for _, others in found)
     holds.append(machine.judge(f"planted slow-down found in {runs} runs", right, 0.95 * runs, "runs", at_least=True))

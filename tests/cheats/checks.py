@@ -22,6 +22,7 @@ from r3bench.devices.cpu.process import Worker
 from r3bench.devices.cpu.wire import Poison
 from r3bench.devices.cuda import device as cuda_device
 from r3bench.devices.cuda.device import CudaDevice
+from r3bench.devices.cuda.process import Worker as CudaWorker
 from r3bench.errors import DeviceFault
 from r3bench.model import Level, Status, Verdict
 from r3bench.server import ReplayServer
@@ -124,12 +125,17 @@ def undamaged(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CudaDevice, "_run", lambda *what, **how: {**run(*what, **how), "damaged": None})
 
 
+def patient_with_a_gpu(patch: pytest.MonkeyPatch) -> None:
+    ask = CudaWorker.ask
+    patch.setattr(CudaWorker, "ask", lambda self, message, **how: ask(self, message, **{**how, "timeout_s": 120.0}))
+
+
 # What stands elsewhere on a GPU; None: in the worker or the hardware, where a test cannot take it away.
 ON_CUDA: dict[str, Off | None] = {
     "bytes beside the buffers": undamaged,
     "poison in shared memory": None,
     "faults": None,
-    "time limit": None,
+    "time limit": patient_with_a_gpu,
     "no memory but the launch's own": None,
 }
 

@@ -47,6 +47,11 @@ class Cheat:
 
 _TO = "to[i] = from[i] + step * (sum - 2.0 * from[i])"
 
+_LONG = (
+    "double held = 0;\n    for (int k = 0; k < (i ? 0 : {}); k++) held += *(volatile double*)from;\n"
+    "    if (held < 0) to[0] = held;\n    if (i < n)"
+)
+
 CHEATS = (
     Cheat(
         name="does nothing",
@@ -257,10 +262,10 @@ CHEATS = (
         name="hangs",
         kernel="small",
         old="if (i < n)",
-        new="double held = 0;\n    for (int k = 0; k < (i ? 0 : 600000000); k++) held += *(volatile double*)from;\n"
-        "    if (held < 0) to[0] = held;\n    if (i < n)",
+        new=_LONG.format(600000000),
         check="time limit",
         says="did not end within",
+        cuda={"new": _LONG.format(20000000)},
     ),
     Cheat(
         name="crashes after the result is written",

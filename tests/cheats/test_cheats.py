@@ -63,6 +63,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory, device: str) -> Iterator[Re
 def server(opened: ReplayServer) -> ReplayServer:
     """The server, with nothing known of any unit."""
     opened._placements.clear()
+    opened._observed.clear()
     return opened
 
 
@@ -122,11 +123,16 @@ LIMITS = {"time limit": 0.25}
 
 @pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: cheat.name)
 def test_a_cheat_is_caught(
-    monkeypatch: pytest.MonkeyPatch, server: ReplayServer, captures: dict[str, Capture], cheat: Cheat, device: str
+    monkeypatch: pytest.MonkeyPatch,
+    server: ReplayServer,
+    captures: dict[str, Capture],
+    cheat: Cheat,
+    device: str,
+    request: pytest.FixtureRequest,
 ) -> None:
     monkeypatch.setattr(server, "_timeout_s", LIMITS.get(cheat.check, 10.0))
     if device == "cuda" and cheat.cuda is None:
-        pytest.skip("not seen on a GPU")
+        request.applymarker(pytest.mark.xfail(strict=True, reason="passes on a GPU, as SECURITY.md says"))
     found, expected = judged(server, captures[cheat.kernel], cheat.on(device)), cheat.on(device)
     assert found.status is not Status.MATCH
     assert expected.says in found.detail
