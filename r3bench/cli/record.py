@@ -178,7 +178,7 @@ def plan(arguments: argparse.Namespace, folder: Path) -> Plan:
 
 
 def profile(processes: list[dict[str, Any]]) -> str:
-    """Kernels by their time on the GPU, what a faster one can bring at most (Amdahl, 1967), and whether it is recordable."""
+    """Kernels by their time on the GPU, what a faster one can bring at most (Amdahl), and whether it is recordable."""
     from tabulate import tabulate
 
     from r3bench.record.names import demangled

@@ -123,16 +123,9 @@ LIMITS = {"time limit": 0.25}
 
 @pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: cheat.name)
 def test_a_cheat_is_caught(
-    monkeypatch: pytest.MonkeyPatch,
-    server: ReplayServer,
-    captures: dict[str, Capture],
-    cheat: Cheat,
-    device: str,
-    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch, server: ReplayServer, captures: dict[str, Capture], cheat: Cheat, device: str
 ) -> None:
     monkeypatch.setattr(server, "_timeout_s", LIMITS.get(cheat.check, 10.0))
-    if device == "cuda" and cheat.cuda is None:
-        request.applymarker(pytest.mark.xfail(strict=True, reason="passes on a GPU, as SECURITY.md says"))
     found, expected = judged(server, captures[cheat.kernel], cheat.on(device)), cheat.on(device)
     assert found.status is not Status.MATCH
     assert expected.says in found.detail
@@ -144,7 +137,7 @@ def test_a_cheat_passes_without_the_check_that_catches_it(
 ) -> None:
     monkeypatch.setattr(server, "_timeout_s", LIMITS.get(cheat.check, 10.0))
     take_away = off(cheat.on(device).check, device)
-    if take_away is None or (device == "cuda" and cheat.cuda is None):
+    if take_away is None:
         pytest.skip("on a GPU this check cannot be taken away")
     take_away(monkeypatch)
     found = judged(server, captures[cheat.kernel], cheat.on(device))

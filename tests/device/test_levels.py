@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from r3bench.model import Capture, Configuration, Level, Specialization, Status, Variant
+from r3bench import levels
+from r3bench.model import Capture, Configuration, Level, Specialization, Status, Target, Variant, Verdict
+from r3bench.original import Original
 from r3bench.record import Session
+from r3bench.replay import read_material
 from r3bench.server import ReplayServer
+from r3bench.toolchain import Compiler
 
 N = 200
 TEXT = """
@@ -141,3 +147,62 @@ def test_a_sum_by_atomics_may_differ_as_far_as_it_does(server: ReplayServer, tmp
     assert "as far as its results spread" in dict(found.measurement.conditions)["tolerance of to"]
     wrong = Variant(files=(("k.cu", SUMMED.replace("from[i])", "from[i] * 1.00001)")),))
     assert server.submit(capture, wrong, timing="none").result(60).verdict.status is Status.MISMATCH
+
+
+# -- what a GPU's candidate does in the orders of a CPU ---------------------------------------------------------------
+
+RACE = """
+extern "C" __global__ void last(const double* from, double* to, int n) {
+    if (CONDITION) to[blockIdx.x] = from[threadIdx.x];
+}
+"""
+RIGHT = RACE.replace("CONDITION", "threadIdx.x == blockDim.x - 1")
+
+
+def under_sanitizers(recorded: Capture, text: str, cache: Path) -> Verdict:
+    """The verdict of a GPU's sanitizers, of which none is here: what remains is the other orders."""
+    gpu = SimpleNamespace(target=Target(device="cuda", arch="sm_90"), sanitizers=())
+    material = read_material(recorded, 0)
+    tolerances = Original(material.tolerances, (material.before, material.before))
+    placement: Any = SimpleNamespace(device=gpu, material=material, original=tolerances)
+    with Compiler(1, cache=cache) as compiler:
+        return levels._sanitized(placement, Variant(files=(("k.cu", text),)), compiler, 2.0).verdict
+
+
+@pytest.fixture(scope="module")
+def last(tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    folder = tmp_path_factory.mktemp("orders")
+    (folder / "k.cu").write_text(RIGHT)
+    with Session("orders", folder, "cpu") as session:
+        module = session.module("k.cu")
+        held = session.array("from", np.random.default_rng(0).random(64)), session.array("to", np.zeros(4))
+        session.capture("last")
+        session.launch(module, "last", 4, 64, (*held, 64))
+        return session.save(folder)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "says"),
+    [
+        (RIGHT, Status.MATCH, "other orders of threads, on a CPU"),
+        (RACE.replace("CONDITION", "true"), Status.MISMATCH, "other orders of threads, on a CPU: to[0] is"),
+        (RIGHT.replace("to[b", "to[n * n * n + b"), Status.FAULT, "other orders of threads, on a CPU: last wrote"),
+        (RIGHT.replace("(thr", '(printf("") >= 0 && thr'), Status.MATCH, "were left out: unsupported, "),
+    ],
+)
+def test_a_race_that_is_right_by_luck_shows_in_other_orders(
+    last: Capture, tmp_path: Path, text: str, status: Status, says: str
+) -> None:
+    found = under_sanitizers(last, text, tmp_path)
+    assert found.status is status, found.detail
+    assert says in found.detail
+
+
+def test_a_unit_that_is_large_is_not_replayed_on_a_cpu(
+    last: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(levels, "_ORDERED_BYTES", 100)
+    found = under_sanitizers(last, RACE.replace("CONDITION", "true"), tmp_path)
+    assert (found.status, found.detail) == (
+        Status.MATCH, "none; other orders of threads, on a CPU were left out: the unit is too large"
+    )  # fmt: skip
