@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,12 +100,16 @@ def summary(found: Contest, region: str = "") -> str:
     from r3bench.record.names import demangled
 
     part = f"in {region}" if region else "first launch to last wait"
-    rows = [_row(name, *found.medians(what)) for name, what in (("whole", "seconds"), (part, "region_s"))]
+    rows = [
+        _row(name, *found.medians(what), found.ratios(what))
+        for name, what in (("whole", "seconds"), (part, "region_s"))
+    ]
     own, tuned = ({k["kernel"]: k for k in t.kernels} for t in found.profiles)
     for name, kernel in sorted(own.items(), key=lambda item: -item[1]["gpu_seconds"]):
         if name in tuned and tuned[name]["substituted"]:
-            rows.append(_row(demangled(name), kernel["gpu_seconds"], tuned[name]["gpu_seconds"]))
-    lines = [str(tabulate(rows, headers=("", "own ms", "tuned ms", "speedup"), disable_numparse=True))]
+            rows.append(_row(demangled(name), kernel["gpu_seconds"], tuned[name]["gpu_seconds"], []))
+    heads = ("", "own ms", "tuned ms", "speedup", "in single turns")
+    lines = [str(tabulate(rows, headers=heads, disable_numparse=True))]
     if region and not any(trial.region_s for trial in found.before):
         lines.append(f"the application marks no part as {region} with NVTX")
     lines.append(f"{found.substituted()} launches of a run used a tuned kernel")
@@ -115,8 +119,10 @@ def summary(found: Contest, region: str = "") -> str:
     return "\n".join(lines)
 
 
-def _row(name: str, before: float, after: float) -> tuple[str, str, str, str]:
-    return name, f"{1e3 * before:.3f}", f"{1e3 * after:.3f}", f"{before / after:.3f}x" if after else "-"
+def _row(name: str, before: float, after: float, turns: Sequence[float]) -> tuple[str, ...]:
+    """Medians and their ratio; the lowest and highest of single turns, which is no confidence interval."""
+    spread = f"{min(turns):.3f} to {max(turns):.3f}" if turns else "-"
+    return name, f"{1e3 * before:.3f}", f"{1e3 * after:.3f}", f"{before / after:.3f}x" if after else "-", spread
 
 
 def _outputs(found: Contest) -> str:

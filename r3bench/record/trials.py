@@ -70,6 +70,11 @@ class Contest:
         before, after = ([getattr(t, what) for t in arm] for arm in (self.before, self.after))
         return statistics.median(before), statistics.median(after)
 
+    def ratios(self, what: str) -> list[float]:
+        """Before by after in each turn; none where the region was not met."""
+        pairs = [(getattr(own, what), getattr(tuned, what)) for own, tuned in zip(self.before, self.after, strict=True)]
+        return [own / tuned for own, tuned in pairs if tuned]
+
     def substituted(self) -> int:
         """Launches of one run that ran a tuned kernel."""
         return sum(kernel["substituted"] for kernel in self.after[-1].kernels)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from r3bench.cli import main
+from r3bench.cli.run import summary
 from r3bench.record import trials
 from r3bench.record.application import Plan
 from tests.recorder.conftest import Build
@@ -99,6 +100,9 @@ def test_interleaved_runs_and_their_output(program: Build, tmp_path: Path) -> No
     assert found.repeatable()
     assert (len(found.before), len(found.after), found.substituted()) == (2, 2, 3)
     assert min(*found.medians("seconds"), *found.medians("region_s")) > 0
+    ratios = [own.seconds / tuned.seconds for own, tuned in zip(found.before, found.after, strict=True)]
+    assert found.ratios("seconds") == ratios
+    assert f"{min(ratios):.3f} to {max(ratios):.3f}" in summary(found)
     own, tuned = ([k for k in profile.kernels if k["kernel"] == "shift"] for profile in found.profiles)
     assert (own[0]["timed"], own[0]["substituted"], tuned[0]["substituted"]) == (3, 0, 3)
 
