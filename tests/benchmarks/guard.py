@@ -14,7 +14,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from time import perf_counter
 from typing import Any
 
@@ -55,7 +57,7 @@ def changed(text: str, never: str, slow: str = "", rounds: int = 0) -> str:
 
 
 def calibrated(slow: str, wanted: float = 0.10) -> int:
-    """How many rounds make a kernel slower by the fraction ``wanted``; what they take is proportional to their number.
+    """How many rounds make a kernel slower by the fraction ``wanted``, between the numbers that are tried.
 
     The gate is what is wanted, so that hardly a look decides early. Each contest has a process of its own, for a
     kernel's time differs from one to the next.
@@ -72,7 +74,10 @@ def calibrated(slow: str, wanted: float = 0.10) -> int:
         return 1 / compared.speedup - 1
 
     found = [(rounds, longer(rounds)) for rounds in TRIED]
-    rounds = round(wanted * sum(n * n for n, _ in found) / sum(n * more for n, more in found))
+    means = [(0, 0.0), *((n, fmean(more for tried, more in found if tried == n)) for n in sorted({*TRIED}))]
+    # The first pair that encloses it, or the last.
+    (low, less), (high, more) = next((p for p in pairwise(means) if p[1][1] >= wanted), (means[-2], means[-1]))
+    rounds = round(low + (high - low) * (wanted - less) / (more - less))
     said = ", ".join(f"{n}: {more:.1%}" for n, more in found)
     print(f"{slow}: {rounds} rounds for {wanted:.0%} ({said})", flush=True)
     return rounds
