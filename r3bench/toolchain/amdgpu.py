@@ -73,7 +73,7 @@ declare i1 @llvm.amdgcn.is.shared(ptr)
 
 _NVVM = re.compile(r"@(llvm\.nvvm\.[\w.]+)\(")
 _LIBDEVICE = re.compile(r"@(__nv_\w+)\(")
-_DECLARED = re.compile(r'^declare [^\n]*@"?([\w$.]+)"?\(', re.MULTILINE)
+_DECLARED = re.compile(r'^declare [^\n]*@"?([\w$.]+)"?\([^\n]*', re.MULTILINE)
 _SCOPE = re.compile(r'syncscope\("(\w+)"\)')
 _SCOPES = {"device": "agent", "block": "workgroup", "singlethread": "singlethread"}
 _DROPPED = ("target ", "source_filename", "!llvm.module.flags", "!llvm.ident")
@@ -93,7 +93,19 @@ def translate(ir: str, symbol: str, data_layout: str) -> str:
     used = sorted(set(_NVVM.findall(text)))
     text = _NVVM.sub(lambda found: f"@{_own(found[1])}(", text)
     head = f'target datalayout = "{data_layout}"\ntarget triple = "{TRIPLE}"'
-    return "\n".join((head, text, *(EQUALS[name].text(f"@{_own(name)}") for name in used), _OWN))
+    return _declared_once("\n".join((head, text, *(EQUALS[name].text(f"@{_own(name)}") for name in used), _OWN)))
+
+
+def _declared_once(text: str) -> str:
+    """The kernel may have declared what is declared here, and two functions may have one equal."""
+    seen: set[str] = set()
+
+    def first(found: re.Match[str]) -> str:
+        again = found[1] in seen
+        seen.add(found[1])
+        return "" if again else found[0]
+
+    return _DECLARED.sub(first, text)
 
 
 def _own(intrinsic: str) -> str:

@@ -76,6 +76,12 @@ def test_constant_tables_and_unused_indices_leave_nothing(compiler: Compiler) ->
     assert facts_of(build(compiler, table).binary.facts)["scratch_bytes"] == 0
 
 
+def test_what_the_kernel_declares_itself_is_declared_once(compiler: Compiler) -> None:
+    table = "struct T { double of[16]; }; __constant__ T held; " + HEAD
+    copied = table + "{ T own = held; own.of[n & 15] += 1; to[n] = own.of[threadIdx.x & 15]; }"
+    assert facts_of(build(compiler, copied).binary.facts)["instructions"] > 0
+
+
 @pytest.mark.parametrize(
     ("body", "says"),
     [
