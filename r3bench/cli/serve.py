@@ -7,6 +7,7 @@ import asyncio
 import signal
 import ssl
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="unix:/path (default: a socket of the user's own), tcp://127.0.0.1:PORT, or tls://HOST:PORT; port 0 takes "
         "any. TCP takes a token from R3BENCH_TOKEN",
     )
-    parser.add_argument("--device", default="auto", help="device to replay on: auto, cuda or cpu (default: auto)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, or cuda: all visible GPUs (default: auto)")
     parser.add_argument("--timeout", type=float, default=10.0, metavar="S", help="seconds after which a kernel hangs")
     parser.add_argument("--cert", type=Path, metavar="FILE", help="tls: the server's certificate, with its chain (PEM)")
     parser.add_argument("--key", type=Path, metavar="FILE", help="tls: the certificate's key (PEM), where it is apart")
@@ -48,11 +49,11 @@ def serve(arguments: argparse.Namespace) -> int:
 async def _serve(
     arguments: argparse.Namespace, address: Address, token: str, tls: ssl.SSLContext | None, folder: Path
 ) -> None:
-    from r3bench.server import ReplayServer
+    from r3bench.server.fleet import open_server
     from r3bench.server.service import Service
     from r3bench.server.spool import Spool
 
-    with ReplayServer(arguments.device, timeout_s=arguments.timeout) as server:
+    with closing(open_server(arguments.device, arguments.timeout)) as server:
         service = Service(server, Spool(folder), address, token)
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, service.stop)

@@ -172,6 +172,17 @@ def visible_gpus() -> list[str]:
     return cuda.visible()
 
 
+def count_devices(name: str) -> int:
+    """How many devices of a kind there are to use here, or of the best that is usable for ``auto``: the GPUs that
+    CUDA_VISIBLE_DEVICES leaves, each MIG slice for itself; one CPU."""
+    best = next((each.name for each in survey() if each.usable), "cpu")
+    if (best if name == "auto" else name) != "cuda":
+        return 1
+    from r3bench.devices.cuda.survey import visible
+
+    return len(visible())
+
+
 def open_device(name: str, **options: Any) -> Device:
     """Open ``cuda``, ``cpu``, or ``auto`` (the best usable here). DeviceUnavailable says why another cannot be used.
 
