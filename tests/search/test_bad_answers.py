@@ -12,7 +12,7 @@ from r3bench.evolve import Limits, Settings, evolve
 from r3bench.evolve.propose import open_proposers
 from r3bench.ledger import KernelResult, Ledger
 from tests.search.fake_server import TEXT, Behaviour, FakeServer, capture, tree
-from tests.search.model_server import ModelServer, Request, Response, failed, said, serving
+from tests.search.model_server import ModelServer, Response, failed, said, serving
 
 KEY = "sk-very-secret-0123456789"
 SETTINGS = Settings(trials=1, iterations=8, race=False, islands=1, stale=1, proposing=1)
@@ -37,31 +37,62 @@ def reasons(result: KernelResult) -> dict[str, int]:
     return {failures.status: failures.count for failures in result.failures}
 
 
-BAD = {
-    "empty": "",
-    "no code block": "I would rather talk about it.",
-    "unfinished": "```cuda\n" + TEXT,
-    "too large": "x" * 200_000,
-    "wrong kernel": "```cuda\n" + TEXT.replace("smooth", "rough") + "```\n",
-    "changed signature": "```cuda\n" + TEXT.replace("int n)", "int n, int m)") + "```\n",
-    "includes a file": "```cuda\n#include <cstdio>\n" + TEXT + "```\n",
-    "prints": "```cuda\n" + TEXT.replace("if (i", 'printf("%d", i);\n    if (i') + "```\n",
+GOOD = "```cuda\n" + TEXT.replace("k < 4", "k < 5") + "```\n"
+# Each way in which a model and its server can be of no use: what they answer at first, what that is counted as, and how
+# the search ends: on its own after all its steps ("on"), or with a sentence. Afterwards they are as they should be.
+LIMITED = ("retry-after", "0.01")
+AGAIN = {"nothing changed": 6}  # a good answer that is given for ever: half of the parents have it already
+BAD: dict[str, tuple[list[Response], dict[str, int], str]] = {
+    "no key": ([failed(401, "You didn't provide an API key")], {"no key": 1}, "OPENAI_API_KEY holds it: set it"),
+    "wrong key": ([failed(401, "Incorrect API key provided")], {"wrong key": 1}, "OPENAI_API_KEY holds it: check it"),
+    "rate limit": ([failed(429, "slow down", LIMITED)] * 3 + [said(GOOD)], AGAIN, "on"),
+    "rate limit for ever": ([failed(429, "quota used up")], {"rate limit": 3}, "takes no more requests now"),
+    "empty": ([said("")], {"empty": 16}, "on"),
+    "no code block": ([said("I would rather talk about it.")], {"no code block": 16}, "on"),
+    "unfinished": ([said("```cuda\n" + TEXT)], {"unfinished": 16}, "on"),
+    "prose around code": ([said(f"Sure!\n\n1. The loop:\n{GOOD}\nLet me know.")], AGAIN, "on"),
+    "wrong kernel": ([said(GOOD.replace("smooth", "rough"))], {"wrong kernel": 16}, "on"),
+    "changed signature": ([said(GOOD.replace("int n)", "int n, int m)"))], {"changed signature": 16}, "on"),
+    "includes files": ([said(GOOD.replace("cuda\n", "cuda\n#include <cstdio>\n"))], {"includes a file": 16}, "on"),
+    "prints": ([said(GOOD.replace("if (i", 'printf("%d", i);\n    if (i'))], {"prints": 16}, "on"),
+    "200 kB of text": ([said("x" * 200_000)], {"too large": 16}, "on"),
+    "not UTF-8": ([Response(b'{"choices": [{"message": {"content": "\xff\xfe"}}]}')], {"not UTF-8": 3}, "not UTF-8"),
+    "the same for ever": ([said(GOOD)], AGAIN, "on"),
+    "stops in the middle": ([Response(b'{"choices": [{"mess')], {"bad answer": 3}, "sent no JSON"),
+    "server error": ([failed(503, "overloaded")], {"server error": 3}, "failed (503: overloaded)"),
 }
 
 
-def test_useless_answers_are_counted_by_name_and_the_search_goes_on(tmp_path: Path, server: ModelServer) -> None:
-    texts = [*BAD.values(), code(9)]
-    asked: list[int] = []
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_of_no_use_is_counted_and_named_and_the_search_goes_on_or_is_resumed(
+    name: str, tmp_path: Path, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    responses, counted, ending = BAD[name]
+    if name == "wrong key":
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    server.in_turn(*responses)
+    result = search(tmp_path, f"openai:{server.url}#m", patience_s=0.3)
+    assert reasons(result) == counted
+    assert ending in (result.stopped or "on")
+    report.write([tmp_path / "ledger.jsonl"], tmp_path / "reports")
+    told = (tmp_path / "reports" / "demo" / "report.md").read_text()
+    assert all(f"| {reason} | {count} |" in told for reason, count in counted.items())
+    assert KEY not in told + (tmp_path / "ledger.jsonl").read_text()
+    assert (len(result.sources) > 1) == (counted == AGAIN)
+    if result.stopped:
+        server.answer = lambda request: said(code(len(server.requests)))
+        resumed = search(tmp_path, f"openai:{server.url}#m", patience_s=0.3)
+        assert (resumed.stopped, resumed.steps) == ("", 8)
+    else:
+        assert result.steps == 8
 
-    def answer(request: Request) -> Response:
-        asked.append(len(request["messages"]))
-        return said(texts[sum(n == 2 for n in asked) - 1])
 
-    server.answer = answer
-    result = search(tmp_path, f"openai:{server.url}#m", replace(SETTINGS, iterations=9))
-    assert reasons(result) == dict.fromkeys(BAD, 2), "each once, and once more when it was to be repaired"
-    assert (result.stopped, result.steps) == ("", 9)
-    assert [source.description for source in result.sources] == ["", "9"]
+def test_useless_answers_do_not_keep_others_from_being_tried(tmp_path: Path, server: ModelServer) -> None:
+    useless = [responses[0] for responses, _, ending in BAD.values() if ending == "on" and responses[0].status == 200]
+    server.in_turn(*(one for one in useless for _ in range(2)), said(code(9)))
+    result = search(tmp_path, f"openai:{server.url}#m", replace(SETTINGS, iterations=len(useless) + 4))
+    assert result.stopped == ""
+    assert "9" in [source.description for source in result.sources]
 
 
 def test_bytes_that_are_no_text_are_counted_and_the_search_goes_on(tmp_path: Path, server: ModelServer) -> None:
