@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,8 +12,13 @@ from typing import TYPE_CHECKING
 from r3bench.cli import values
 
 if TYPE_CHECKING:
-    from r3bench.model import Capture
+    from r3bench.devices import Device
+    from r3bench.model import Capture, LaunchConfig
     from r3bench.record.verification import Verified
+    from r3bench.replay import Builder
+
+# Replays of what was redacted.
+_AGAIN = 3
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -61,8 +67,11 @@ def show(arguments: argparse.Namespace) -> int:
 
 def _shown(capture: Capture) -> Iterator[str]:
     yield f"{capture.path}: {capture.demangled} ({capture.symbol}) of {capture.application}"
+    if capture.command:
+        yield f"  command: {shlex.join(capture.command)}"
     if source := capture.source:
-        yield f"  source: {source.main}, lines {source.span[0]} to {source.span[1]}"
+        linked = "".join(f", linked with {main}" for main, _ in source.linked)
+        yield f"  source: {source.main}, lines {source.span[0]} to {source.span[1]}{linked}"
     if capture.lacks:
         yield f"  recorded {capture.lacks}"
     yield f"  image: {capture.image_format or 'none'}; " + ", ".join(f"{k} {v}" for k, v in capture.recorded_on)
@@ -72,7 +81,7 @@ def _shown(capture: Capture) -> Iterator[str]:
     for unit in capture.units:
         grid, block = (" x ".join(map(str, size)) for size in (unit.launch.grid, unit.launch.block))
         held = "held out" if unit.held_out else "for the search"
-        yield f"  unit {unit.index}: launch {unit.occurrence}, grid {grid}, block {block}, {held}"
+        yield f"  unit {unit.index}: launch {unit.occurrence}, grid {grid}, block {block}{_more(unit.launch)}, {held}"
         for allocation in unit.allocations:
             cut = f" of {allocation.whole_bytes}" if allocation.whole_bytes else ""
             what = "written" if allocation.name in unit.written else "not written"
@@ -80,6 +89,18 @@ def _shown(capture: Capture) -> Iterator[str]:
         for variable in unit.globals:
             what = "constant" if variable.constant else "written" if variable.symbol in unit.written else "not written"
             yield f"    variable {variable.symbol}: {variable.nbytes} bytes, {what}"
+
+
+def _more(launch: LaunchConfig) -> str:
+    """What a launch has beside a grid and a block."""
+    found = (
+        (launch.shared_bytes, f"{launch.shared_bytes} bytes of shared memory"),
+        (launch.cooperative, "cooperative"),
+        (launch.cluster, f"clusters of {' x '.join(map(str, launch.cluster or ()))}"),
+        (launch.stack_bytes, f"{launch.stack_bytes} bytes of stack"),
+        (launch.carveout is not None, f"{launch.carveout} % of fast memory shared"),
+    )
+    return "".join(f", {words}" for there, words in found if there)
 
 
 def diff(arguments: argparse.Namespace) -> int:
@@ -96,16 +117,22 @@ def diff(arguments: argparse.Namespace) -> int:
 
 def verify(arguments: argparse.Namespace) -> int:
     from r3bench.devices import open_device
-    from r3bench.record.verification import verify as verified
     from r3bench.toolchain import Compiler
 
-    good = True
     with closing(open_device(arguments.device)) as device, Compiler() as compiler:
-        for capture in _opened(arguments.captures):
-            for found in verified(capture, device, compiler, arguments.runs):
-                print(f"{capture.path}, unit {found.unit}: {_said(found)}", flush=True)
-                good = good and found.exact == found.runs and not found.vacuous
-    return int(not good)
+        good = [_verified(each, device, compiler, arguments.runs) for each in _opened(arguments.captures)]
+    return int(not all(good))
+
+
+def _verified(capture: Capture, device: Device, compiler: Builder, runs: int) -> bool:
+    """Whether every unit is repeated bit by bit, with a line about each."""
+    from r3bench.record.verification import verify as verified
+
+    good = True
+    for found in verified(capture, device, compiler, runs):
+        print(f"{capture.path}, unit {found.unit}: {_said(found)}", flush=True)
+        good = good and found.exact == found.runs and not found.vacuous
+    return good
 
 
 def _said(found: Verified) -> str:
@@ -145,5 +172,5 @@ def redact(arguments: argparse.Namespace) -> int:
 
     with closing(open_device(arguments.device)) as device, Compiler() as compiler:
         made = reduction.redact(store.open_capture(arguments.capture), arguments.out, device, compiler)
-    print(f"{made.path}: other numbers, no command, no paths; its sources are as they were")
-    return 0
+        print(f"{made.path}: other numbers, no command, no paths; its sources are as they were")
+        return int(not _verified(made, device, compiler, _AGAIN))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from r3bench import store
 from r3bench.compare import EXACT, buffers, differences
 from r3bench.devices import Bytes, Device, Memory
 from r3bench.errors import CandidateFailure
@@ -90,9 +91,11 @@ class Replays:
 
 def compared(one: Capture, other: Capture, memory: Sequence[tuple[Material, Material]]) -> Iterator[str]:
     """How two captures differ, a sentence each: kernel, launches, arguments, memory."""
-    for what in ("symbol", "demangled", "parameters", "source", "image_format", "recorded_on"):
+    for what in ("application", "symbol", "demangled", "parameters", "source", "image_format", "recorded_on"):
         if getattr(one, what) != getattr(other, what):
             yield f"{what} differs"
+    if store.image(one) != store.image(other):
+        yield "image differs"
     if len(one.units) != len(other.units):
         yield f"{len(one.units)} units against {len(other.units)}"
     for first, second in memory:

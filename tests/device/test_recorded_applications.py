@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from r3bench import store
+from r3bench import store, toolkit
 from r3bench.cli import main
 from r3bench.devices import Device, open_device
 from r3bench.model import Capture, Configuration, LaunchRule, Status, Variant
@@ -43,9 +43,9 @@ def compiler() -> Iterator[Compiler]:
         yield made
 
 
-def recorded(out: Path, kernels: str, *command: str) -> dict[str, Capture]:
+def recorded(out: Path, kernels: str, *options: str, command: list[str]) -> dict[str, Capture]:
     """The captures of a program's kernels by name."""
-    assert main(["record", "--out", str(out), "--kernel", kernels, "--", *command]) == 0
+    assert main(["record", "--out", str(out), "--kernel", kernels, *options, "--", *command]) == 0
     return {capture.demangled: capture for capture in map(store.open_capture, store.find([out]))}
 
 
@@ -56,7 +56,7 @@ def status(capture: Capture, variant: Variant, device: Device, compiler: Compile
 
 @needs("cupy")
 def test_cupys_sources_come_along(device: Device, compiler: Compiler, tmp_path: Path) -> None:
-    found = recorded(tmp_path / "captures", "axpy|powers", sys.executable, str(PROGRAMS / "raw.py"))
+    found = recorded(tmp_path / "captures", "axpy|powers", command=[sys.executable, str(PROGRAMS / "raw.py")])
     assert set(found) == {"axpy", "powers<double, 3>"}
     for capture in found.values():
         assert (capture.source.language if capture.source else None) == "cuda"
@@ -69,11 +69,23 @@ def test_tritons_ir_comes_along(
     device: Device, compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
-    found = recorded(tmp_path / "captures", "scaled_add", sys.executable, str(PROGRAMS / "tiles.py"))
+    found = recorded(tmp_path / "captures", "scaled_add", command=[sys.executable, str(PROGRAMS / "tiles.py")])
     (capture,) = found.values()
     assert (capture.source.language if capture.source else None) == "llvm"
     assert status(capture, Variant(), device, compiler) == (Status.MATCH, "")
     assert status(capture, FROM_TEXT, device, compiler) == (Status.MATCH, "")
+
+
+@pytest.mark.skipif(bool(toolkit.missing()) or find_nvcc() is None, reason="it takes nvcc and clang's CUDA headers")
+def test_units_that_are_linked(device: Device, compiler: Compiler, tmp_path: Path) -> None:
+    parts, program = PROGRAMS / "parts", tmp_path / "parts"
+    units = [str(parts / name) for name in ("main.cu", "bent.cu")]
+    subprocess.run([str(find_nvcc()), "-O3", "-arch=sm_90", "-rdc=true", *units, "-o", str(program)], check=True)
+    (capture,) = recorded(tmp_path / "captures", "bend", "--tree", str(parts), command=[str(program)]).values()
+    assert [main for main, _ in (capture.source.linked if capture.source else ())] == ["bent.cu"]
+    assert [variable.symbol for variable in capture.units[0].globals] == ["offset"]
+    for variant in (Variant(), FROM_TEXT):
+        assert status(capture, variant, device, compiler) == (Status.MATCH, "")
 
 
 ADDING = """
@@ -99,7 +111,7 @@ def test_ptx_is_the_last_resort(arch: str, device: Device, compiler: Compiler, t
     (tmp_path / "add.cu").write_text(ADDING)
     build = [str(find_nvcc()), "-O3", f"-arch={arch}", str(tmp_path / "add.cu"), "-o", str(tmp_path / "add")]
     subprocess.run(build, check=True)
-    (capture,) = recorded(tmp_path / "captures", "add", str(tmp_path / "add")).values()
+    (capture,) = recorded(tmp_path / "captures", "add", command=[str(tmp_path / "add")]).values()
     assert (capture.source.language if capture.source else None) == "ptx"
     assert (64, 1, 1) in legal_blocks(capture, capture.units[0], store.sources(capture))
     otherwise = Variant(configuration=Configuration(), launch=LaunchRule(block=(64, 1, 1)))

@@ -46,6 +46,7 @@ def tool(capfd: pytest.CaptureFixture[str]) -> Tool:
 def test_show(capture: Path, tool: Tool) -> None:
     status, text = tool("show", capture)
     assert status == 0
+    assert "command: /home/me/demo --secret" in text
     assert "parameter in: const pointer float64 at 0, 8 bytes" in text
     assert "out: 32768 bytes of device memory, written" in text
 
@@ -86,7 +87,8 @@ def test_shrink_leaves_what_the_kernel_uses(capture: Path, tmp_path: Path, tool:
 
 
 def test_redact_replaces_numbers_and_the_command(capture: Path, tmp_path: Path, tool: Tool) -> None:
-    assert tool("redact", "--device", "cpu", capture, tmp_path / "other.zarr")[0] == 0
+    status, text = tool("redact", "--device", "cpu", capture, tmp_path / "other.zarr")
+    assert (status, "3 of 3 replays bit by bit as recorded" in text) == (0, True)
     other = store.open_capture(tmp_path / "other.zarr")
     assert other.command == ()
     contents = store.contents(other, 0)
@@ -94,6 +96,18 @@ def test_redact_replaces_numbers_and_the_command(capture: Path, tmp_path: Path, 
     assert not np.array_equal(values, np.arange(1.0, 4097.0))
     assert np.array_equal(contents.after["out"].view(np.float64)[:2048], values[:2048] / 2)
     assert tool("verify", "--device", "cpu", "--runs", "1", tmp_path / "other.zarr")[0] == 0
+
+
+def test_what_does_not_show_anything_any_more_is_told(tmp_path: Path, tool: Tool) -> None:
+    kernel = "__global__ void limit(double* x) { if (x[threadIdx.x] == 32) x[threadIdx.x] = 31; }"
+    (tmp_path / "limit.cu").write_text(kernel)
+    with Session("demo", tmp_path, "cpu") as session:
+        module, x = session.module("limit.cu"), session.array("x", np.r_[32.0, np.zeros(31)])
+        session.capture("limit")
+        session.launch(module, "limit", 1, 32, [x])
+        session.save(tmp_path)
+    status, text = tool("redact", "--device", "cpu", tmp_path / "limit.zarr", tmp_path / "other.zarr")
+    assert (status, "vacuous: the launch changed nothing" in text) == (1, True)
 
 
 @pytest.mark.parametrize("action", ["shrink", "redact"])

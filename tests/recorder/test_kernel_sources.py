@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from r3bench import frontend, toolkit
+from r3bench import frontend, store, toolkit
+from r3bench.cli import main
 from r3bench.errors import RecordError
 from r3bench.record import sources
 from r3bench.toolchain import irtext
+from tests.recorder.conftest import Build
 
 PROGRAMS = Path(__file__).parent / "programs"
 TENDENCY = "_Z8tendencyIdLi1EEvPKT_PS0_iiS0_"
@@ -131,3 +133,32 @@ def test_what_nvcc_brings_along(tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text(text)
     found, why = sources.find("_Z1kPii", sources.named([tmp_path / "k.cu"], []), tmp_path)
     assert found is not None, why
+
+
+@needs_headers
+@pytest.mark.parametrize("way", ["--source and --flags", "--compile-commands", "--tree"])
+def test_ways_to_name_the_source_of_a_recorded_kernel(way: str, program: Build, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "include").mkdir(parents=True)
+    (tree / "include/real.h").write_text("typedef double real;\n")
+    flags = "-DTIMES=1 -I include"
+    text = (
+        '#include <cuda_runtime.h>\n#include "include/real.h"\n#ifndef TIMES\n#define TIMES 1\n#endif\n'
+        "__global__ void scale(real* out, const real* in, real factor, int n) {\n"
+        "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n) out[i] += TIMES * factor * in[i];\n}\n"
+    )
+    (tree / "scale.cu").write_text(text)
+    entry = {"directory": str(tree), "file": "scale.cu", "command": f"nvcc -O3 {flags} -c scale.cu"}
+    (tree / "compile_commands.json").write_text(json.dumps([entry]))
+    options = {
+        "--source and --flags": ["--source", str(tree / "scale.cu"), "--flags", f"-DTIMES=1 -I {tree}/include"],
+        "--compile-commands": ["--compile-commands", str(tree / "compile_commands.json")],
+        "--tree": ["--tree", str(tmp_path)],
+    }[way]
+    assert main(["record", "--out", str(tmp_path / "captures"), *options, "--", str(program("plain"))]) == 0
+    capture = store.open_capture(tmp_path / "captures/scale.zarr")
+    assert capture.source is not None
+    assert (capture.lacks, capture.source.main) == ("", "scale.cu")
+    assert set(store.sources(capture)) == {"scale.cu", "include/real.h"}
+    assert ("-DTIMES=1" in capture.source.flags) == (way != "--tree")
+    assert [(p.name, p.dtype) for p in capture.parameters][2:] == [("factor", "float64"), ("n", "int32")]
