@@ -55,15 +55,14 @@ class _Comb:
 @dataclass(slots=True)
 class Interval:
     """Instructions that compute ``%r3.x.low`` and ``%r3.x.high``, the row's threads for which ``condition`` is
-    ``truth``: all between them, or with a ``comb`` every so-manieth. ``few``: they are at most a warp. ``lines`` are
-    the definitions that the region's threads execute, by name."""
+    ``truth``: all between them, or with a ``comb`` one in each of its steps. ``few``: they are at most a warp.
+    ``lines`` are the definitions that the region's threads execute, by name."""
 
     lines: Mapping[str, str]
     bounds: list[tuple[str, bool] | _Bound] = field(default_factory=list)
     comb: _Comb | None = None
     few: bool = False
     known: dict[str, str | None] = field(default_factory=dict)
-    copied: dict[str, None] = field(default_factory=dict)
 
     def narrow(self, condition: str, truth: bool) -> bool:
         """Take a condition in; False where it is no interval."""

@@ -26,6 +26,7 @@ from r3bench.lowering.values import is_pure
 _MEMORY = frozenset(("load", "store"))
 _TEST = re.compile(r"br i1 (%\S+), label %(\S+), label %([^\s,]+)(?:, !.*)?")
 _RETURN = re.compile(r"ret i32 (-?\d+)")
+_MOST_TESTS = 2  # that a region is taken apart for, one after the other: there is a function for either side of each
 
 
 @dataclass(slots=True)
@@ -102,7 +103,7 @@ class _Writer:
         thread = [*places, *start, *body]
         test = self._first_test() if self.marks.loop else None
         lines = {name: line.strip() for line in thread if (name := defined(line))}
-        if test and self.cut.suspends and Interval(lines).is_fixed(test[1]):
+        if test and self.cut.suspends and self.name.count(".") < _MOST_TESTS and Interval(lines).is_fixed(test[1]):
             return self._parted(test, Interval(lines), mentioned, signed)
         entry = [
             *(f"  {line}" for line in self.cut.stack),
