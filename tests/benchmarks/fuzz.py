@@ -20,6 +20,7 @@ from tests.fuzz.program import Program
 from tests.fuzz.shrink import shrunk
 
 BATCH = 10
+AT_ONCE = 20 * BATCH  # with one compiler and its devices
 
 
 def main() -> int:
@@ -30,11 +31,13 @@ def main() -> int:
     parser.add_argument("--shrink", action="store_true")
     asked = parser.parse_args()
     begin, done, wrong = time.monotonic(), 0, 0
-    for first in range(asked.first, asked.first + asked.count, 5 * BATCH):
+    for first in range(asked.first, asked.first + asked.count, AT_ONCE):
+        if time.monotonic() - begin > asked.seconds:
+            break
         with tempfile.TemporaryDirectory() as cache:
             bench = Bench(Path(cache))
             try:
-                for base in range(first, min(first + 5 * BATCH, asked.first + asked.count), BATCH):
+                for base in range(first, min(first + AT_ONCE, asked.first + asked.count), BATCH):
                     if time.monotonic() - begin > asked.seconds:
                         break
                     count = min(BATCH, asked.first + asked.count - base)
