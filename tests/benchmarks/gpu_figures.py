@@ -12,6 +12,7 @@
   1 %, for kernels above 10 us: SAME each time; the apparent speedups are the noise floor.
 
     python -m tests.benchmarks.gpu_figures [contests of A/A, default 100] [cells along x and z of the large units]
+    python -m tests.benchmarks.gpu_figures CONTESTS FOLDER   large captures of miniweather that were recorded here
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -43,6 +44,7 @@ from r3bench.toolchain import Compiler
 from r3bench.windows import GPU, Arm, fit, window
 
 LONG_NS = 10_000.0
+HEAVY = ("tendencies_x", "tendencies_z", "update", "diagnostics")
 SOURCE = Variant(configuration=Configuration())  # recorded, through our pipeline
 
 
@@ -72,7 +74,7 @@ def milliseconds(action: Callable[[], object], times: int = 15) -> float:
 @contextmanager
 def large_units(nx: int, nz: int, maker: Maker) -> Iterator[list[Capture]]:
     """miniweather's heavy kernels on a fine grid, with the image of one of NVIDIA's compilers."""
-    kept = dict.fromkeys(("tendencies_x", "tendencies_z", "update"), ((0, 1),)) | {"diagnostics": ((0, 0),)}
+    kept = dict.fromkeys(HEAVY, ((0, 1),)) | {"diagnostics": ((0, 0),)}
     with tempfile.TemporaryDirectory() as folder:
         with open_session("cuda", "tests.benchmarks.gpu_figures", maker) as session:
             run = Run(weather="thermal", nx=nx, nz=nz, kept=kept)
@@ -259,6 +261,7 @@ def same_work(device: CudaDevice, compiler: Compiler, found: list[Capture], cont
 def main() -> None:
     contests = int(sys.argv[1]) if len(sys.argv) > 1 else 100
     nx, nz = (int(text) for text in sys.argv[2:4]) if len(sys.argv) > 3 else (1600, 800)
+    folder = Path(sys.argv[2]) if len(sys.argv) == 3 else None
     small = captures(TOP / "captures" / "miniweather")
     update = next(capture for capture in small if capture.symbol == "update")
     with ReplayServer("cuda", timeout_s=1.0) as server:
@@ -269,12 +272,14 @@ def main() -> None:
     with closing(cuda()) as device:
         for mebibytes in (64, 256, 1024):
             bandwidth(device, mebibytes)
-    if find_nvrtc():
+    if find_nvrtc() and not folder:
         with large_units(nx // 4, nz // 4, "nvrtc") as found, ReplayServer("cuda", timeout_s=5.0) as server:
             units(server, found, f"recorded here with NVRTC's image, {nx // 4} x {nz // 4} cells")
-    with large_units(nx, nz, "nvcc") as found, Compiler() as compiler:
+    with nullcontext(captures(folder)) if folder else large_units(nx, nz, "nvcc") as found, Compiler() as compiler:
         with ReplayServer("cuda", timeout_s=5.0) as server:
-            units(server, found, f"recorded here with nvcc's image, {nx} x {nz} cells")
+            units(server, found, f"recorded here with nvcc's image, {folder or f'{nx} x {nz} cells'}")
+            evaluation(server, next(capture for capture in found if capture.symbol == "tendencies_x"))
+        found = [capture for capture in found if capture.symbol in HEAVY]
         reproducible(compiler, found)
         with closing(cuda()) as device:
             classes(device, compiler, small)
