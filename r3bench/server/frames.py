@@ -30,10 +30,10 @@ class BadMessage(Exception):
 
 
 async def send(writer: StreamWriter, message: Message) -> None:
-    """Send one message, and wait while the other side takes nothing."""
+    """Send one message, and wait while the other side takes nothing. ServiceError where it is too long."""
     body = msgpack.packb(message, unicode_errors="surrogateescape")
     if len(body) > MOST_BYTES:
-        raise BadMessage(f"a message of {len(body)} bytes, of which {MOST_BYTES} may be sent")
+        raise ServiceError(f"{len(body)} bytes are too many for one message to or from a replay server.")
     writer.write(_LENGTH.pack(len(body)) + body)
     await writer.drain()
 

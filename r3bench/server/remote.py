@@ -55,9 +55,9 @@ class _Connection:
 
     async def _read(self) -> None:
         """Take answers until the connection ends, and tell all who wait then."""
-        with suppress(*_LOST):
+        with suppress(*_LOST, TypeError, KeyError):
             while (message := await receive(self._reader)) is not None:
-                answer = self._waiting.pop(typed(int, message.get("id")), None)
+                answer = self._waiting.pop(exactly(int, message["id"]), None)
                 if answer is None or answer.done():
                     continue
                 if "error" in message:
@@ -200,14 +200,23 @@ class RemoteServer(Asking):
     async def _greet(self) -> _Connection:
         async with asyncio.timeout(_GREETING_S):
             reader, writer = await self._open()
-            await send(writer, {"r3bench": VERSION, "token": self._token})
-            greeting = await receive(reader)
+            try:
+                await send(writer, {"r3bench": VERSION, "token": self._token})
+                return self._welcomed(reader, writer, await receive(reader))
+            except BaseException:
+                writer.close()
+                raise
+
+    def _welcomed(self, reader: StreamReader, writer: StreamWriter, greeting: Message | None) -> _Connection:
         if greeting is None:
             raise EOFError("it closed the connection")
-        if "error" in greeting:
-            writer.close()
-            raise ServiceError(f"{self._address} does not serve this client: {error_of(greeting)}")
-        return _Connection(reader, writer, greeting)
+        try:
+            if "error" not in greeting:
+                return _Connection(reader, writer, greeting)
+            refusal = str(error_of(greeting))
+        except (KeyError, TypeError, ValueError) as error:
+            refusal = f"its greeting cannot be understood ({error})."
+        raise ServiceError(f"{self._address} does not serve this client: {refusal}")
 
     async def _open(self) -> tuple[StreamReader, StreamWriter]:
         if self._address.scheme == "unix":

@@ -35,11 +35,12 @@ _CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group
 
 
 class Service:
-    """Serves one replay server at an address until :meth:`stop`; ``under_way`` bounds each client's requests."""
+    """Serves one replay server at an address until :meth:`stop`; ``under_way`` bounds each client's requests, by
+    default to 64 or what keeps the server busy."""
 
-    def __init__(self, server: Server, spool: Spool, address: Address, token: str = "", under_way: int = 64) -> None:
+    def __init__(self, server: Server, spool: Spool, address: Address, token: str = "", under_way: int = 0) -> None:
         self._server, self._spool, self._address, self._token = server, spool, address, token
-        self._under_way = under_way
+        self._under_way = under_way or max(64, server.at_once)
         self._calls = ThreadPoolExecutor(1, thread_name_prefix="r3bench-serve")  # what may wait for a disk
         self._clients: set[Task[None]] = set()
         self._stopping = asyncio.Event()
@@ -139,10 +140,13 @@ class Service:
                 task.cancel()
 
     async def _answer(self, message: Message, writer: StreamWriter, turn: asyncio.Lock) -> None:
-        answer = await self._answered(message)
-        with suppress(ConnectionError):  # it has gone; reading says so, too
-            async with turn:
-                await send(writer, {"id": message.get("id"), **answer})
+        number, answer = message.get("id"), await self._answered(message)
+        async with turn:
+            with suppress(ConnectionError):  # it has gone; reading says so, too
+                try:
+                    await send(writer, {"id": number, **answer})
+                except ServiceError as error:
+                    await send(writer, {"id": number, **failed(error)})
 
     async def _answered(self, message: Message) -> Message:
         try:

@@ -25,7 +25,7 @@ from r3bench.model import Capture, Level, Outcome, Status, Variant
 from r3bench.overrides import tolerance_path
 from r3bench.server import ReplayServer
 from r3bench.server.addresses import TOKEN, Address, parse
-from r3bench.server.frames import GREETING_BYTES, VERSION
+from r3bench.server.frames import GREETING_BYTES, MOST_BYTES, VERSION
 from r3bench.server.remote import RemoteServer
 from r3bench.server.service import Service
 from r3bench.server.spool import Spool, id_of
@@ -64,7 +64,7 @@ def unix(tmp_path: Path) -> str:
 
 
 @contextmanager
-def serving(server: ReplayServer, url: str, under_way: int = 64) -> Iterator[str]:
+def serving(server: ReplayServer, url: str, under_way: int = 0) -> Iterator[str]:
     """A service in a thread of its own; the address that clients use."""
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(CERTIFICATE)
@@ -199,6 +199,29 @@ def test_no_more_are_under_way_than_the_server_takes(
         assert len(compiler.requests) == 4
         compiler.gate.set()
         assert all(future.result(10).verdict.status is Status.MATCH for future in futures)
+
+
+@pytest.mark.parametrize("said", [b"hello", msgpack.packb({"identity": 1}), msgpack.packb({"under_way": 1}), None])
+def test_what_is_no_replay_server_is_told(tmp_path: Path, said: bytes | None) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        if said is not None:
+            writer.write(struct.pack("!I", len(said)) + said)
+        writer.close()
+
+    async def connect() -> None:
+        async with await asyncio.start_unix_server(answer, str(tmp_path / "other.sock")):
+            with pytest.raises(ServiceError, match=r"does not serve this client|no replay server answers"):
+                await asyncio.to_thread(RemoteServer, f"unix:{tmp_path}/other.sock")
+
+    asyncio.run(connect())
+
+
+def test_too_long_a_request_is_an_error_of_its_own(here: ReplayServer, recorded: Capture, unix: str) -> None:
+    with serving(here, unix), RemoteServer(unix) as there:
+        with pytest.raises(ServiceError, match="too many for one message"):
+            there.submit(recorded, Variant(image=bytes(MOST_BYTES))).result(10)
+        assert outcome_of(there, recorded).verdict.status is Status.MATCH
 
 
 # -- who is served, and with what -----------------------------------------------------------------------------------
