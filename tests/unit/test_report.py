@@ -457,7 +457,12 @@ SCHEMA = json.loads((Path(report.__file__).parent / "schema.json").read_text())
 GUARDED = {
     "kernel": "demo/k", "capture": "captures/demo/k.zarr", "unit": 0, "verdict": "slower", "fails": True,
     "detail": "slower by the whole interval", "notes": ["its capture changed"], "gate": 0.05, "absolute_ns": 0.0,
-    "comparison": encode(comparison(1 / 1.25)), "static": None,
+    "comparison": encode(comparison(1 / 1.25)),
+    "static": {
+        "sm_90": {"base": {"registers": 20, "mix": {"load": 3}}, "head": {"registers": 24, "mix": {"load": 3}}},
+        "gfx90a": {"base": {"vgprs": 8, "mix": {"vector": 5}}, "head": {"vgprs": 8, "mix": {"vector": 9, "shared": 1}}},
+        "gfx1100": {"base": {"failed": "k: vprintf has no equal there"}, "head": {"vgprs": 8, "mix": {}}},
+    },
 }  # fmt: skip
 GUARD = {
     "format": 2, "kind": "guard", "application": "demo", "created": "2026-01-01T00:00:00Z", "device": "cpu",
@@ -470,6 +475,20 @@ GUARD = {
         "kernels": [GUARDED, {**GUARDED, "kernel": "demo/other", "verdict": "new", "comparison": None, "notes": []}],
     },
 }  # fmt: skip
+
+
+def test_what_differs_in_the_code_for_each_gpu_is_shown() -> None:
+    text = report.markdown(GUARD).replace("\\_", "_")
+    rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in text.splitlines() if "| " in line]
+    for row in (
+        ["code for", "what", "base", "head"],
+        ["sm_90", "registers", "20", "24"],
+        ["gfx90a", "vector", "5", "9"],
+        ["gfx90a", "shared", "-", "1"],
+        ["gfx1100", "vgprs", "-", "8"],
+    ):
+        assert row in rows
+    assert not [row for row in rows if row[:2] in (["gfx90a", "vgprs"], ["sm_90", "load"])]  # the same on both sides
 
 
 def test_documents_follow_the_schema(tmp_path: Path) -> None:
