@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 from distributed import get_worker
 
 from r3bench.errors import BuildError, CaptureError, DeviceUnavailable
-from r3bench.model import Outcome
+from r3bench.model import Capture, Outcome
 from r3bench.remix import BuildRequest
 from r3bench.server import ReplayServer
 from r3bench.server.requests import Identity, Request, identity_of
@@ -84,12 +84,11 @@ class Prepared:
 
 
 class Station:
-    """A session's replay server on this worker, and the captures that its node has."""
+    """The replay server of this worker, which stays for all sessions that want the same device and time limit."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, device: str, timeout_s: float) -> None:
         self._prepared = Prepared()
-        self._server = ReplayServer(session.device, timeout_s=session.timeout_s, compiler=self._prepared)
-        self._spool = Spool(folder_of(session))
+        self._server = ReplayServer(device, timeout_s=timeout_s, compiler=self._prepared)
 
     @cached_property
     def identity(self) -> Identity:
@@ -101,23 +100,15 @@ class Station:
         cores = f", processors {os.environ[PROCESSORS]}" if self.identity.target.device == "cpu" else ""
         return f"{self.identity.machine} on {platform.node()}{cores}"
 
-    def has(self, capture: str, path: str) -> bool:
-        """Whether the node has a capture: where the client has it, or because it was sent."""
-        if self._spool.know(capture, path):
-            return True
-        with suppress(CaptureError):
-            self._spool.keep(capture)
-        return self._spool.know(capture, "")
-
     def close(self) -> None:
         self._server.close()
 
     def conditions(self) -> dict[str, str]:
         return self._server.conditions()
 
-    def answer(self, request: Request, delivered: Delivery) -> Any:
+    def answer(self, request: Request, capture: Capture, delivered: Delivery) -> Any:
         with self._prepared.holding(delivered):
-            return self._told(request.ask(self._server, self._spool.capture(request.capture)).result())
+            return self._told(request.ask(self._server, capture).result())
 
     def _told(self, found: Any) -> Any:
         """With the device in the conditions of whatever was timed."""
@@ -142,26 +133,41 @@ def dask_setup(worker: object) -> None:
 
 def dask_teardown(worker: object) -> None:
     """End what the worker has opened; Dask calls this."""
-    for session in list(_stations):
-        ended(session)
-    if compiler.cache_info().currsize:
-        compiler().close()
+    for opened in _stations.values():
+        opened.close()
+    for started in _compilers:
+        started.close()
 
 
-@cache
+_stations: dict[tuple[str, float], Station] = {}
+_spools: dict[Session, Spool] = {}
+_compilers: list[Compiler] = []
+_opening = RLock()  # requests come in several threads
+
+
 def compiler() -> Compiler:
-    return Compiler()
-
-
-_stations: dict[Session, Station] = {}
-_opening = Lock()
+    with _opening:
+        if not _compilers:
+            _compilers.append(Compiler())
+        return _compilers[0]
 
 
 def station(session: Session) -> Station:
+    key = session.device, session.timeout_s
     with _opening:
-        if session not in _stations:
-            _stations[session] = Station(session)
-        return _stations[session]
+        if key not in _stations:
+            _stations[key] = Station(*key)
+        return _stations[key]
+
+
+def found(session: Session, capture: str, path: str) -> Capture | None:
+    """A capture where this node has it: because the client's is seen here, or because it was sent."""
+    with _opening:
+        captures = _spools.setdefault(session, Spool(folder_of(session)))
+        if not captures.know(capture, path):
+            with suppress(CaptureError):
+                captures.keep(capture)
+        return captures.capture(capture) if captures.know(capture, "") else None
 
 
 def built(request: BuildRequest) -> Built | BuildError:
@@ -190,9 +196,10 @@ def answered(session: Session, kind: str, request: Request, path: str, delivered
             f"{platform.node()} has {kind_of(own.identity)}, not {kind} like the rest of the cluster; "
             "end its workers, or start a cluster for each kind of device"
         )
-    if not own.has(request.capture, path):
+    capture = found(session, request.capture, path)
+    if capture is None:
         return Absent(platform.node(), get_worker().address)
-    return own.answer(request, delivered)
+    return own.answer(request, capture, delivered)
 
 
 def kind_of(identity: Identity) -> str:
@@ -219,9 +226,6 @@ def folder_of(session: Session) -> Path:
 
 
 def ended(session: Session) -> None:
-    """Give back what a session holds on this worker and its node."""
-    with _opening:
-        own = _stations.pop(session, None)
-    if own is not None:
-        own.close()
+    """Give back what a session has on this node; its replay server stays for others."""
+    _spools.pop(session, None)
     shutil.rmtree(folder_of(session), ignore_errors=True)
