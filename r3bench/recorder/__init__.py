@@ -1,5 +1,7 @@
 """The preload library: C++ beside this file, built on first use by the compiler that comes from PyPI, and cached.
 
+Wheels may bring it along, built (hatch_build.py).
+
 ::
 
     interpose.cpp  dlsym, cuGetProcAddress, exported symbols      launches.cpp   every function that launches
@@ -41,9 +43,12 @@ FLAGS = (
 
 
 def library() -> Path:
-    """The built library; RecordError where it cannot be built."""
+    """The library as it came with the package, or built; RecordError where it cannot be built."""
     sources = sorted(FOLDER.glob("*.cpp"))
-    target = _cache() / f"recorder-{_key(sources)}.so"
+    name = f"recorder-{_key(sources)}.so"
+    if (FOLDER / name).is_file():
+        return FOLDER / name
+    target = _cache() / name
     if not target.exists():
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
