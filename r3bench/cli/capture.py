@@ -35,6 +35,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     checked.add_argument(
         "--runs", type=values.positive, default=10, metavar="N", help="replays of each unit (default: 10)"
     )
+    checked.add_argument("--times", action="store_true", help="time the first unit, beside what it took when recorded")
     checked.set_defaults(run=verify)
     smaller = actions.add_parser("shrink", help="copy a capture without the memory that its kernel does not use")
     smaller.set_defaults(run=shrink)
@@ -117,11 +118,17 @@ def diff(arguments: argparse.Namespace) -> int:
 
 def verify(arguments: argparse.Namespace) -> int:
     from r3bench.devices import open_device
+    from r3bench.record.times import times
     from r3bench.toolchain import Compiler
 
     with closing(open_device(arguments.device)) as device, Compiler() as compiler:
-        good = [_verified(each, device, compiler, arguments.runs) for each in _opened(arguments.captures)]
-    return int(not all(good))
+        good = True
+        for capture in _opened(arguments.captures):
+            same = _verified(capture, device, compiler, arguments.runs)
+            if same and arguments.times:
+                print(f"{capture.path}, unit 0: {times(capture, device, compiler)}", flush=True)
+            good = good and same
+    return int(not good)
 
 
 def _verified(capture: Capture, device: Device, compiler: Builder, runs: int) -> bool:

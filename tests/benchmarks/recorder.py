@@ -18,15 +18,13 @@ from contextlib import closing
 from pathlib import Path
 
 from r3bench import store
-from r3bench.devices import Device, open_device
-from r3bench.model import Capture, Variant
+from r3bench.devices import open_device
 from r3bench.record import conversion, dump, trials
 from r3bench.record.application import Plan, run
 from r3bench.record.images import find_nvcc
+from r3bench.record.times import times
 from r3bench.record.verification import verify
-from r3bench.replay import Placement, build, read_material
 from r3bench.toolchain import Compiler
-from r3bench.windows import Arm, fit, procedure_for, warm, window
 
 PROGRAMS = Path(__file__).parent.parent / "recorder/programs"
 LAUNCHES, ROUNDS = 100_000, 7
@@ -57,15 +55,15 @@ def launches(folder: Path) -> None:
     (folder / "turn").write_text(f"kernel {launched.kernel}\nimage {folder / 'turn.cubin'}\nblock 128 1 1\n")
     found: dict[str, list[float]] = {"without": [], "counted": [], "substituted": []}
     for index in range(ROUNDS):
-        for name, times in found.items():
+        for name, taken in found.items():
             substitutes = (folder / "turn",) if name == "substituted" else ()
             plan = Plan(folder=folder / f"{name}{index}", max_per_kernel=0, substitutes=substitutes)
             command = [str(many), str(LAUNCHES)]
             done = subprocess.run(command, capture_output=True, check=True) if name == "without" else None
-            times.append(float(done.stdout if done else trials.trial(command, plan).output))
+            taken.append(float(done.stdout if done else trials.trial(command, plan).output))
     base = statistics.median(found["without"])
-    for name, times in found.items():
-        middle = statistics.median(times)
+    for name, taken in found.items():
+        middle = statistics.median(taken)
         share, each_us = 100 * (middle / base - 1), 1e6 * (middle - base) / LAUNCHES
         print(f"{name}: {middle:.4f} s, {share:+.2f} %, {each_us:+.3f} us each")
 
@@ -126,28 +124,8 @@ def replays(folder: Path) -> None:
                 path = folder / f"{name}-{len(list(folder.glob('*.zarr')))}.zarr"
                 capture = store.open_capture(conversion.write(path, name, (), [launched], None).path)
                 (found,) = verify(capture, device, compiler, 10)
-                there = 1e6 * seconds[launched.kernel]
-                told = f"{found.exact} of {found.runs} exact, {there:.1f} us in the application"
-                print(f"{name} {launched.kernel}: {told}, {alone(capture, device, compiler, there)}", flush=True)
-
-
-def alone(capture: Capture, device: Device, compiler: Compiler, there: float) -> str:
-    """Microseconds of a launch on a ring of clones, and in place where that does the same."""
-    material = read_material(capture, 0)
-    original = build(material, Variant(), device.target, compiler)
-    placement, procedure = Placement(device, material, original), procedure_for(device.target)
-    arm = Arm(device.load(original.result().binary), material.unit.launch)
-    placement.classify(arm, procedure.timeout_s)
-    clones, (samples,) = fit([arm], placement.ring, procedure)
-    samples += [window(arm, placement.ring, clones, procedure.timeout_s) for _ in range(8)]
-    cold = statistics.median(samples) / 1e3
-    told = f"{cold:.1f} us cold ({100 * (cold / there - 1):+.1f} %)"
-    if placement.ring.idempotent:
-        hot = warm(arm, placement.ring, clones, placement.check, procedure) / 1e3
-        told += f", {hot:.1f} us warm ({100 * (hot / there - 1):+.1f} %)"
-    share = placement.ring.clone_bytes / device.cache_bytes
-    placement.release()
-    return f"{told}; its memory is {share:.1f} times the cache"
+                there = times(capture, device, compiler, 1e6 * seconds[launched.kernel])
+                print(f"{name} {launched.kernel}: {found.exact} of {found.runs} exact, {there}", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from r3bench import Session, store
 from r3bench.cli import main
+from r3bench.record.times import Times
 
 KERNEL = """
 __global__ void half(const double* in, double* out, double* unused, int n) {
@@ -54,6 +56,22 @@ def test_show(capture: Path, tool: Tool) -> None:
 def test_verify(capture: Path, tool: Tool) -> None:
     status, text = tool("verify", "--device", "cpu", "--runs", "3", capture)
     assert (status, "3 of 3 replays bit by bit as recorded" in text) == (0, True)
+
+
+def test_verify_times_a_launch(capture: Path, tool: Tool) -> None:
+    status, text = tool("verify", "--device", "cpu", "--runs", "1", "--times", capture)
+    assert status == 0
+    assert re.search(r"unit 0: \d+\.\d us alone; its memory is 0\.\d times the caches", text)
+
+
+def test_times_beside_the_application() -> None:
+    assert str(Times(100.0, 98.0, None, 2.5)) == (
+        "100.0 us in the application, 98.0 us alone (-2.0 %); its memory is 2.5 times the caches"
+    )
+    assert str(Times(10.0, 12.0, 9.0, 0.5)) == (
+        "10.0 us in the application, 12.0 us alone (+20.0 %) with cold caches, 9.0 us (-10.0 %) with warm ones; "
+        "its memory is 0.5 times the caches"
+    )
 
 
 def test_no_replay_verifies_nothing(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
