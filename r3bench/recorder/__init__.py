@@ -75,8 +75,10 @@ def _key(sources: list[Path]) -> str:
 
 def _compile(sources: list[Path], target: Path) -> None:
     machine = f"{platform.machine()}-linux-gnu.2.17"
-    define = f'-DR3_OWN_PTX="{FOLDER / "own.ptx"}"'
-    command = [str(frontend.find_compiler()), "cc", *FLAGS, "-target", machine, define, *map(str, sources)]
+    own = FOLDER / "own.ptx"
+    # The compiler's cache does not see what the assembler includes: its content is in the command too.
+    defines = (f'-DR3_OWN_PTX="{own}"', f"-DR3_OWN_KEY={hashlib.sha256(own.read_bytes()).hexdigest()}")
+    command = [str(frontend.find_compiler()), "cc", *FLAGS, "-target", machine, *defines, *map(str, sources)]
     try:
         done = subprocess.run(
             [*command, "-ldl", "-lpthread", "-o", str(target)],

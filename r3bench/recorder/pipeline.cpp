@@ -7,7 +7,7 @@ namespace r3 {
 
 namespace {
 
-const size_t SLOT_BYTES = 8 << 20;
+const size_t SLOT_BYTES = 4 << 20;  // few and small: pinning takes 0.4 s a GiB, and the application waits for it
 const unsigned SLOTS = 16, WRITERS = 10, IN_FLIGHT = 3;
 
 struct Slot {

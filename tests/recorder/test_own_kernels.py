@@ -34,6 +34,10 @@ def test_the_shipped_code_is_made_of_the_source() -> None:
     assert shipped == ptx(), "run python tests/recorder/test_own_kernels.py"
 
 
+def test_the_library_holds_the_shipped_code() -> None:
+    assert SOURCE.with_suffix(".ptx").read_bytes() in recorder.library().read_bytes()
+
+
 def test_pages_are_told_apart_and_pointers_in_them_found() -> None:
     """On the CPU device: five pages and a part of one, of which one is zeros, twice with changes between."""
     with Session("pages", SOURCE.parent, "cpu") as session:
