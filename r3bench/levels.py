@@ -18,6 +18,7 @@ import numpy as np
 from r3bench import perturb, remix
 from r3bench.compare import NOWHERE, Tolerance, buffers, non_finite
 from r3bench.devices import Bytes, Memory, open_device
+from r3bench.errors import DeviceUnavailable
 from r3bench.model import Level, Outcome, ReplayUnit, Status, Variant, Verdict
 from r3bench.perturb import Input
 from r3bench.replay import Builder, Failure, Material, Placement, Trial, attempt, build
@@ -175,7 +176,7 @@ def _sanitized(placement: Placement, variant: Variant, compiler: Builder, timeou
     left_out = [f"{s} was left out, for the recorded kernel fails it: {recorded[s].detail}" for s in failed]
     passed = [each for each in sanitizers if each not in failed]
     if placement.device.target.device != "cpu":
-        ordered = _in_other_orders(trial, compiler, timeout_s * _CHECKED)
+        ordered = _in_other_orders(trial, compiler, timeout_s)
         if ordered.status is not Status.MATCH:
             trial.verdict = ordered
             return trial
@@ -192,9 +193,16 @@ def _in_other_orders(trial: Trial, compiler: Builder, timeout_s: float) -> Verdi
     told.
     """
     placement = trial.placement
+    source = placement.material.capture.source
+    if source is None or source.language != "cuda":
+        return _left_out("there is no CUDA C++ source")
     if placement.material.nbytes > _ORDERED_BYTES:
-        return Verdict(status=Status.MATCH, detail=f"{_ORDERS} were left out: the unit is too large")
-    with closing(open_device("cpu")) as device:
+        return _left_out("the unit is too large")
+    try:
+        device = open_device("cpu")
+    except DeviceUnavailable as error:
+        return _left_out(str(error))
+    with closing(device):
         there = Placement(device, placement.material)
         there.original = placement.original
         found = attempt(lambda: _verified(there, trial.variant, compiler, timeout_s)).verdict
@@ -204,7 +212,11 @@ def _in_other_orders(trial: Trial, compiler: Builder, timeout_s: float) -> Verdi
     if recorded.status is Status.MATCH and found.status in (Status.MISMATCH, Status.FAULT):
         return replace(found, detail=f"{_ORDERS}: {found.detail}")
     why = found if recorded.status is Status.MATCH else recorded
-    return Verdict(status=Status.MATCH, detail=f"{_ORDERS} were left out: {why.status.value}, {why.detail}")
+    return _left_out(f"{why.status.value}, {why.detail}")
+
+
+def _left_out(why: str) -> Verdict:
+    return Verdict(status=Status.MATCH, detail=f"{_ORDERS} were left out: {why}")
 
 
 def _under(trial: Trial, sanitizers: Sequence[str], compiler: Builder, timeout_s: float) -> dict[str, Verdict]:

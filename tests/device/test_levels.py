@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -198,11 +199,12 @@ def test_a_race_that_is_right_by_luck_shows_in_other_orders(
     assert says in found.detail
 
 
-def test_a_unit_that_is_large_is_not_replayed_on_a_cpu(
-    last: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_cpu_cannot_replay_is_left_out(last: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    race, left_out = RACE.replace("CONDITION", "true"), "none; other orders of threads, on a CPU were left out: "
+    assert last.source is not None
+    for source in (None, replace(last.source, language="ptx")):
+        found = under_sanitizers(replace(last, source=source), race, tmp_path)
+        assert (found.status, found.detail) == (Status.MATCH, f"{left_out}there is no CUDA C++ source")
     monkeypatch.setattr(levels, "_ORDERED_BYTES", 100)
-    found = under_sanitizers(last, RACE.replace("CONDITION", "true"), tmp_path)
-    assert (found.status, found.detail) == (
-        Status.MATCH, "none; other orders of threads, on a CPU were left out: the unit is too large"
-    )  # fmt: skip
+    found = under_sanitizers(last, race, tmp_path)
+    assert (found.status, found.detail) == (Status.MATCH, f"{left_out}the unit is too large")
