@@ -29,7 +29,8 @@ class Procedure:
 
     Restoring a clone takes several times as long as a kernel of a few microseconds runs: for those, a window is shorter
     rather than mostly restoring. What starting it costs beyond the device's own correction then draws ratios towards 1.
-    A ring takes at least ``cold_bytes``, so that no launch finds its data in the cache.
+    A ring takes at least ``cold_bytes``, so that no launch finds its data in the cache; with ``flush`` it may be small,
+    for the caches are flushed before each window.
     """
 
     window_ns: float = 300_000.0
@@ -39,6 +40,7 @@ class Procedure:
     ring_bytes: int = 1 << 28
     timeout_s: float = 10.0
     cold_bytes: int = 0
+    flush: bool = False
     margin: float = 0.05  # by which a ranking's windows lie apart from a rival's before it is cut off
 
 
@@ -52,7 +54,8 @@ RANKING = replace(CPU, windows=5, warm_up_ns=0.0, clones=32)
 GPU = Procedure(
     window_ns=500_000.0, clones=1024, warm_up_ns=150_000_000.0, ring_bytes=1 << 33, cold_bytes=120_000_000, margin=0.01
 )
-GPU_RANKING = replace(GPU, windows=5, warm_up_ns=1_000_000.0)
+# Making a graph of a launch takes longer than the launch of a small kernel: a ranking has few in its windows.
+GPU_RANKING = replace(GPU, clones=128, windows=5, warm_up_ns=1_000_000.0, cold_bytes=1, flush=True)
 
 # Launches of a window that are timed one by one: each takes a restore and a request of its own.
 APART = 16
@@ -97,7 +100,7 @@ class Ring:
         self.device = device
         self.unit = unit
         self.written_bytes = written_bytes
-        self.relocatable, self.idempotent, self.apart = True, False, False
+        self.relocatable, self.idempotent, self.apart, self.flushed = True, False, False, False
         self.fitted = 1  # clones of the longest window so far, where the next arm's search for its own may go at once
         self._before = before
         self._memories: list[Memory] = []
@@ -137,7 +140,7 @@ def window(arm: Arm, ring: Ring, launches: int, timeout_s: float) -> float:
     """Launch once on each of so many restored memories: nanoseconds per launch. ArmFailed if the arm does."""
     if ring.apart:
         return sum(_timed(arm, ring, ring.take(1), timeout_s, evict=True) for _ in range(launches)) / launches
-    return _timed(arm, ring, ring.take(launches), timeout_s) / launches
+    return _timed(arm, ring, ring.take(launches), timeout_s, evict=ring.flushed) / launches
 
 
 def _timed(arm: Arm, ring: Ring, memories: Sequence[Memory], timeout_s: float, *, evict: bool = False) -> float:
@@ -158,7 +161,8 @@ def cold(arm: Arm, ring: Ring, timeout_s: float) -> float:
 
 def deciding_cache(ring: Ring, launches: int) -> str:
     """Whether a window's launches find their data in the caches: ``cold`` where it holds far more than they do."""
-    return "cold" if ring.apart or launches * ring.clone_bytes > 2 * ring.device.cache_bytes else "warm"
+    holds_far_more = launches * ring.clone_bytes > 2 * ring.device.cache_bytes
+    return "cold" if ring.apart or ring.flushed or holds_far_more else "warm"
 
 
 def warm(arm: Arm, ring: Ring, launches: int, check: Check, procedure: Procedure) -> float:
@@ -227,6 +231,7 @@ def fit(arms: Sequence[Arm], ring: Ring, procedure: Procedure) -> tuple[int, lis
     cold = max(2, ceil(procedure.cold_bytes / ring.clone_bytes)) if procedure.cold_bytes else 1
     clones, spent = len(ring.take(min(ring.most(procedure), cold))), 0.0
     ring.apart = cold > 1 and (clones < 2 or not ring.relocatable)
+    ring.flushed = procedure.flush
     clones = 1 if ring.apart else clones
     while True:
         if not ring.apart:
@@ -234,7 +239,7 @@ def fit(arms: Sequence[Arm], ring: Ring, procedure: Procedure) -> tuple[int, lis
         most = APART if ring.apart else ring.most(procedure)
         # The least of three: a window that was disturbed must not pass for one that is long enough. Where the number
         # is known already, one will do: restoring many clones is most of what a short kernel's window costs.
-        tries = 1 if 1 < clones == ring.fitted else 3
+        tries = 1 if 1 < clones <= ring.fitted else 3
         times = [[window(arm, ring, clones, procedure.timeout_s) for _ in range(tries)] for arm in arms]
         spent += clones * sum(map(sum, times))
         shortest = max(1.0, clones * min(map(min, times)))

@@ -73,7 +73,7 @@ class CudaDevice:
             raise LaunchError(f"out of memory: unit {unit.index} needs {2 * needed} bytes, and the GPU has {most}")
         memory = CudaMemory(self._recorded_as(unit, before))
         memory.recorded.copies += 1
-        self._supply.memories[memory] = None
+        self._supply.add(memory)
         try:
             self._supply.place(memory)
         except BaseException:
@@ -169,7 +169,7 @@ class CudaDevice:
 
     def release(self, memory: Memory) -> None:
         held = self._own(memory)
-        del self._supply.memories[held]
+        self._supply.forget(held)
         self._ran = None if self._ran is held else self._ran
         recorded = held.recorded
         recorded.copies -= 1

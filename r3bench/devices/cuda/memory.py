@@ -77,6 +77,7 @@ class Recorded:
         self._given = {buffer.name: before[buffer.name] for buffer in self.buffers}
         self.shared = not any(given.flags.writeable for given in self._given.values())
         self.copies = 0
+        self.alike = hash(unit)  # equal for equal units
         self._expected: dict[tuple[int, ...], Contents] = {}
         self._least: dict[tuple[int, str, Tolerance], float] = {}
 

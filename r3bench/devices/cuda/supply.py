@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -53,6 +53,7 @@ class Supply:
     def __init__(self, index: int) -> None:
         self.exchange = Exchange()
         self.memories: dict[CudaMemory, None] = {}
+        self._alike: defaultdict[int, dict[CudaMemory, None]] = defaultdict(dict)
         self.unused_kernels: deque[int] = deque()
         self.management: Nvml | None = None
         with suppress(OSError):
@@ -134,9 +135,16 @@ class Supply:
         """Whether one of the copies of its unit lies where that was recorded."""
         return any(held.as_recorded for held in self._copies(memory))
 
+    def add(self, memory: CudaMemory) -> None:
+        self.memories[memory] = self._alike[memory.recorded.alike][memory] = None
+
+    def forget(self, memory: CudaMemory) -> None:
+        del self.memories[memory], self._alike[memory.recorded.alike][memory]
+
     def _copies(self, memory: CudaMemory) -> Iterator[CudaMemory]:
-        """All of the same unit."""
-        return (held for held in self.memories if held.unit is memory.unit or held.unit == memory.unit)
+        """All of the same unit: there may be thousands of others."""
+        alike = self._alike[memory.recorded.alike]
+        return (held for held in alike if held.unit is memory.unit or held.unit == memory.unit)
 
     def memory(self, worker: Worker, memory: CudaMemory) -> None:
         if memory.number in worker.copies:
