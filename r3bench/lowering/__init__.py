@@ -2,9 +2,10 @@
 
 The steps are :mod:`~r3bench.lowering.allow` (refuse what must not run here), :mod:`~r3bench.lowering.prepare` (host
 types, memory, mathematics), a light optimization by whoever calls (everything inlined into the kernel), then
-:mod:`~r3bench.lowering.strides` and :mod:`~r3bench.lowering.cut` (cut where threads wait, and where it pays),
-:mod:`~r3bench.lowering.uniform` (what threads share), :mod:`~r3bench.lowering.regions` (the pieces, each a loop over
-threads) and :mod:`~r3bench.lowering.driver` (how they are called).
+:mod:`~r3bench.lowering.updates` and :mod:`~r3bench.lowering.active` (what one thread of the CPU need not do),
+:mod:`~r3bench.lowering.strides`, :mod:`~r3bench.lowering.few` and :mod:`~r3bench.lowering.cut` (cut where threads wait,
+and where it pays), :mod:`~r3bench.lowering.uniform` (what threads share), :mod:`~r3bench.lowering.regions` (the pieces,
+each a loop over threads) and :mod:`~r3bench.lowering.driver` (how they are called).
 
 The module that comes out exports ``r3_frame_bytes`` and ``r3_run_block``::
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from r3bench.lowering import nvvm
 from r3bench.lowering.ir import Block, Function, callee, result_and_opcode, successors
@@ -22,29 +22,23 @@ def cut_behind_few(kernel: Function, parted: set[str]) -> None:
     if any(nvvm.waits(line) for line in kernel.lines()):
         lines = {name: line for line in kernel.lines() if (name := result_and_opcode(line)[0])}
         for block in [block for block in kernel.blocks if block.label not in parted]:
-            for behind in _behind(kernel, block, lines):
+            if (behind := _behind(kernel, block, lines)) is not None:
                 behind.lines.insert(0, f"call void {nvvm.MEET}()")
 
 
-def _behind(kernel: Function, block: Block, lines: Mapping[str, str]) -> Iterator[Block]:
-    """The block behind work for which ``block`` picks one thread, having done nothing itself."""
+def _behind(kernel: Function, block: Block, lines: Mapping[str, str]) -> Block | None:
+    """The block behind work for which ``block`` picks one thread, having done nothing itself, where a cut helps."""
     match = _BRANCH.fullmatch(block.lines[-1])
     if match is None or not _picks(match[1], lines) or not _does_nothing(kernel, block):
-        return
-    by_label = {other.label: other for other in kernel.blocks}
-    work, behind = by_label[match[2]], by_label[match[3]]
-    sources = {
-        label: {other.label for other in kernel.blocks if label in successors(other.lines[-1])}
-        for label in (work.label, behind.label)
-    }
-    apart = sources[work.label] == {block.label} and sources[behind.label] == {block.label, work.label}
-    if (
-        apart
-        and not any(map(nvvm.waits, work.lines))
-        and not nvvm.waits(behind.lines[0])
-        and " = phi " not in behind.lines[0]
-    ):
-        yield behind
+        return None
+    work, behind = (next(b for b in kernel.blocks if b.label == label) for label in match.groups()[1:])
+    from_work = _sources(kernel, work) == {block.label} and _sources(kernel, behind) == {block.label, work.label}
+    waits = any(map(nvvm.waits, [*work.lines, behind.lines[0]]))
+    return behind if from_work and not waits and " = phi " not in behind.lines[0] else None
+
+
+def _sources(kernel: Function, block: Block) -> set[str]:
+    return {other.label for other in kernel.blocks if block.label in successors(other.lines[-1])}
 
 
 def _picks(name: str, lines: Mapping[str, str]) -> bool:

@@ -155,7 +155,7 @@ void r3_window(const struct window *window, struct result *result) {
   job.frames = window->frames;
   job.frame_bytes = window->frame_bytes;
   job.blocks = blocks;
-  job.chunk = blocks / (launch->threads * 16) + 1;
+  job.chunk = blocks / (launch->threads * 64) + 1;
   job.poison = window->poison;
   job.failure = 0;
   for (u64 i = 0; i < window->binding_count && !job.failure; i++) {
