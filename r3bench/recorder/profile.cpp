@@ -26,6 +26,7 @@ struct Timed {
 Lock ring_lock;
 Timed ring[RING];
 unsigned next;
+bool at_end;  // asked to be called at the end of the program: before the driver, which came earlier
 
 void collect(Timed &timed, bool wait) {
     const Driver &real = driver();
@@ -71,6 +72,7 @@ Result launch_timed(Kernel &kernel, const Launch &launch) {
     if (any_capture()) return passed(kernel, launch);
     if (kernel.launches == 1 && plan().most_per_kernel > 0) ask(kernel, launch);
     Held held(ring_lock);
+    if (!at_end) at_end = !atexit(profile_collect);
     Timed *timed = place();
     if (!timed) return passed(kernel, launch);
     if (!kernel.timed) load_function(launch.function);
@@ -105,6 +107,8 @@ using r3::Address;
 using r3::Handle;
 
 R3_ENTRY(cuCtxSynchronize, (), (), { return r3::waited(real_cuCtxSynchronize()); })
+
+R3_ENTRY(cuCtxSynchronize_v2, (Handle context), (context), { return r3::waited(real_cuCtxSynchronize_v2(context)); })
 
 R3_ENTRY(cuStreamSynchronize, (Handle stream), (stream), { return r3::waited(real_cuStreamSynchronize(stream)); })
 

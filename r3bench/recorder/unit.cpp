@@ -221,8 +221,8 @@ Problem Unit::write(Buffer &buffer, Moment &moment) {
         extend(moment.runs, page, place);
     }
     if (!flush()) return NOT_COPIED;
-    if (recorded_bytes() + places_.size() * PAGE_BYTES > plan().most_bytes) return "the recording is as large as was allowed";
-    return nullptr;
+    bool allowed = recorded_bytes() + places_.size() * PAGE_BYTES <= plan().most_bytes;
+    return allowed ? nullptr : "the recording is as large as was allowed";
 }
 
 Problem Unit::after(double seconds) {

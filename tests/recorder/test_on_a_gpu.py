@@ -145,6 +145,13 @@ def test_mini_apps(
     assert recorded([str(program(source))]) == kernels
 
 
+def test_kernels_by_their_time(program: Program, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["record", "--list", "--", str(program("many.cu")), "300"]) == 0
+    row = capfd.readouterr().out.splitlines()[-1].split()
+    assert row[:2] == ["turn", "1300"]
+    assert float(row[2]) > 0.3
+
+
 def test_the_driver_api_alone(program: Program, tmp_path: Path, recorded: Callable[..., dict[str, int]]) -> None:
     image = program("many.cu", flags=("-cubin",))
     assert recorded([str(program("driver.cpp", flags=("-lcuda",))), str(image)]) == {"turn": 2}
