@@ -65,7 +65,7 @@ def rank(
     """A cheap measurement of one verified arm. ArmFailed if it did not do while timed what it did before.
 
     ``rival`` holds the samples of what is to be beaten, timed on the same device. An arm that is surely slower is cut
-    off after a few windows; one that may be faster gets twice as many as others.
+    off after a few windows.
     """
     clones, (samples,) = fit([arm], ring, procedure)
     while len(samples) < _windows(samples, rival, procedure):
@@ -83,11 +83,8 @@ def rank(
 
 
 def _windows(samples: Sequence[float], rival: Sequence[float], procedure: Procedure) -> int:
-    """How many windows a ranking takes: few of an arm that is surely slower than its rival, more where it may lead."""
-    if surely_slower(samples, rival, procedure.margin):
-        return min(FEW, procedure.windows)
-    contends = bool(rival) and min(samples) <= (1 + procedure.margin) * min(rival)
-    return procedure.windows * (2 if contends else 1)
+    """How many windows a ranking takes: few of an arm that is surely slower than its rival."""
+    return min(FEW, procedure.windows) if surely_slower(samples, rival, procedure.margin) else procedure.windows
 
 
 def _widened(terms: Terms, device: Device, ns: float) -> Terms:

@@ -140,13 +140,11 @@ def test_a_ranking_keeps_every_sample() -> None:
     [
         ((80_000.0, 90_000.0), 3, 90_000.0),  # all of its windows are shorter
         ((80_000.0, 97_000.0), 5, None),  # one is not, by the margin
-        ((99_000.0, 99_000.0), 10, None),  # it may be beaten
+        ((101_000.0, 102_000.0), 5, None),
         ((), 5, None),
     ],
 )
-def test_a_ranking_is_cut_off_when_surely_slower_and_longer_when_it_may_lead(
-    rival: tuple[float, ...], windows: int, cut_ns: float | None
-) -> None:
+def test_a_ranking_is_cut_off_when_surely_slower(rival: tuple[float, ...], windows: int, cut_ns: float | None) -> None:
     device, ring, check = stage()
     found = rank(arm(device, "add"), ring, check, QUICK, rival)
     assert (len(found.samples_ns), found.cut_ns) == (windows, cut_ns)
