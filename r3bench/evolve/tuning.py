@@ -27,6 +27,7 @@ from r3bench.space import Space, Value
 Point = Mapping[str, Value]
 
 _STARTUP = 5  # points chosen here, near what is known to work, before TPE takes over
+_BLOCKS = 3  # other blocks tried early: no knob of the launch matters more
 _ATTEMPTS = 24  # to find a point not asked for yet
 _CONSTRAINT = "the kernel matches"
 
@@ -44,8 +45,8 @@ class Tuner:
     """Proposes points of a space and learns from their times.
 
     The default point (default pipeline, recorded launch) comes first, then what was suggested, then the point with
-    every specialization on, then some near the best so far, and then TPE's. Several points may be out at once. Equal
-    seeds, suggestions and answers in equal order give equal points.
+    every specialization on, then that with some other blocks, then some near the best so far, and then TPE's. Several
+    points may be out at once. Equal seeds, suggestions and answers in equal order give equal points.
     """
 
     def __init__(self, space: Space, seed: int) -> None:
@@ -57,7 +58,7 @@ class Tuner:
         }
         self._known: dict[tuple[Configuration, LaunchRule | None], float | None] = {}
         self._best: tuple[float, dict[str, Value]] | None = None
-        self._waiting: deque[Point] = deque((space.default, specialized(space)))
+        self._waiting: deque[Point] = deque((space.default, specialized(space), *_other_blocks(space)))
         ordered = {knob.name for knob in space.knobs if knob.ordered}
         sampler = _Sampler(self._distributions, ordered, seed, _STARTUP)
         self._study = optuna.create_study(sampler=sampler, direction="minimize")
@@ -174,6 +175,14 @@ class _Table(_ParzenEstimator):
         found = np.log(self._table[:, np.arange(len(self._names)), chosen]).sum(axis=2)  # component, sample
         highest = found.max(axis=0)
         return np.asarray(highest + np.log(np.exp(found - highest).mean(axis=0)))
+
+
+def _other_blocks(space: Space) -> list[Point]:
+    """The specialized point with blocks from all over the list of those that the kernel may have."""
+    found = [knob.values[1:] for knob in space.knobs if knob.name == "block"]
+    return [
+        specialized(space) | {"block": block} for blocks in found for block in blocks[:: -(-len(blocks) // _BLOCKS)]
+    ]
 
 
 def specialized(space: Space) -> dict[str, Value]:

@@ -51,6 +51,11 @@ def test_the_default_comes_first_then_what_is_suggested_then_all_specializations
     assert points[1]["specialize.noalias"] is True
 
 
+def test_some_other_blocks_are_tried_early() -> None:
+    points = run(Tuner(SPACE, 0), 2 + len(SPACE.knob("block").values[1:4]), wins)
+    assert {point["block"] for point in points} == set(SPACE.knob("block").values[:4])
+
+
 def test_a_suggestion_that_is_known_already_costs_no_trial() -> None:
     tuner = Tuner(SPACE, 0)
     run(tuner, 1, wins)
