@@ -483,7 +483,7 @@ def test_a_resumed_search_evaluates_nothing_twice(tmp_path: Path) -> None:
     (after,) = search(tmp_path, second)
     assert second.submitted == []
     assert second.compared == []
-    assert replace(after, seconds=0.0) == replace(before, seconds=0.0)
+    assert replace(after, seconds=0.0, searched=0.0) == replace(before, seconds=0.0, searched=0.0)
 
 
 def test_a_search_cut_short_goes_on_where_it_was(tmp_path: Path) -> None:
