@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -34,8 +33,6 @@ class Server:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
         self._log = os.memfd_create("r3bench-compile-server")
-        # Workers are killed: what they leave goes with this folder.
-        self._folder = tempfile.TemporaryDirectory(prefix="r3-compile-", ignore_cleanup_errors=True)
         path = [entry or os.getcwd() for entry in sys.path]
         # A session of its own: ctrl-C in the terminal is the parent's to handle.
         self._process = subprocess.Popen(
@@ -44,7 +41,6 @@ class Server:
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
-            env=os.environ | {"TMPDIR": self._folder.name},
             start_new_session=True,
         )
         theirs.close()
@@ -107,7 +103,6 @@ class Server:
             self._process.kill()
             self._process.wait()
         os.close(self._log)
-        self._folder.cleanup()
 
 
 class Worker:

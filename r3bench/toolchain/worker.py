@@ -14,8 +14,10 @@ import mmap
 import os
 import pickle
 import select
+import shutil
 import signal
 import socket
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -58,12 +60,16 @@ def main(control_fd: int) -> NoReturn:
     control.send(json.dumps(_hello()).encode())
     _warm_up()
     gc.freeze()  # workers share this memory as long as their collector leaves it alone
+    # Workers are killed: what they leave goes with this folder.
+    tempfile.tempdir = tempfile.mkdtemp(prefix="r3-compile-")
     workers: set[int] = set()
     while os.getppid() == parent:
         if select.select([control], [], [], 1.0)[0] and not _serve(control, workers):
             break
     for pid in workers:
         _kill(pid)
+        os.waitpid(pid, 0)
+    shutil.rmtree(tempfile.tempdir, ignore_errors=True)
     os._exit(0)
 
 
