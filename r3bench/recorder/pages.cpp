@@ -80,6 +80,8 @@ bool look_on_device(Handle kernel, Address at, size_t nbytes, Staging &staging, 
     if (!result) result = real.cuLaunchKernel(kernel, blocks, 1, 1, THREADS, 1, 1, 0, nullptr, parameters, nullptr);
     if (!result) result = real.cuMemcpyDtoH_v2(into.flags.begin(), flags, pages);
     if (!result && count) result = real.cuMemcpyDtoH_v2(reach->reached.begin(), marks, count);
+    // Without anything to compare with, all pages are changed: if not, the kernel did not do its work.
+    if (!previous && !(into.flags[0] & into.flags[pages - 1] & CHANGED)) result = NOT_FOUND;
     into.held = digests;
     if (!result && room.own) result = pages_fetch(into) ? SUCCESS : NOT_FOUND;
     if (room.own || result) into.held = 0;

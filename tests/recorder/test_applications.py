@@ -257,15 +257,13 @@ def test_a_pool_costs_what_is_used_of_it(recorded: Callable[..., Recorded]) -> N
     assert written[start : start + 8].view(np.float64) == 3
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["digests by the host", "digests by the device"])
+@pytest.mark.parametrize("own", ["", "idle", "1"], ids=["by the host", "by the host after all", "by the device"])
 @pytest.mark.parametrize("free", [8 << 20, 1 << 40], ids=["a full device", "room on the device"])
-def test_large_buffers(
-    own: bool, free: int, recorded: Callable[..., Recorded], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_buffers(own: str, free: int, recorded: Callable[..., Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
     """Buffers with repeated, empty, changed and emptied pages, and a pointer in them to a further one."""
     monkeypatch.setenv("FAKE_FREE_BYTES", str(free))
     if own:
-        monkeypatch.setenv("FAKE_OWN_KERNELS", "1")
+        monkeypatch.setenv("FAKE_OWN_KERNELS", own)
     first, second = recorded("large").launches
     unit, contents = conversion.unit(first, 0, ())
     assert sorted(a.nbytes for a in unit.allocations) == [8192, 1 << 20]
