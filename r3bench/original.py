@@ -30,7 +30,7 @@ from r3bench.compare import (
     judge,
     largest,
 )
-from r3bench.devices import Bytes, Device, Kernel
+from r3bench.devices import Bytes, Device, Kernel, Memory
 from r3bench.errors import CandidateFailure
 from r3bench.model import ReplayUnit, Status
 
@@ -73,6 +73,7 @@ class _Run:
     kernel: Kernel
     unit: ReplayUnit
     timeout_s: float
+    kept: list[Memory] | None = None
 
     def __call__(
         self, before: Mapping[str, Bytes], likely: Mapping[str, Bytes], order: str = "forward"
@@ -84,7 +85,10 @@ class _Run:
             same = self.device.compare(memory, likely, dict.fromkeys(likely, EXACT)).status is Status.MATCH
             return likely if same else self.device.download(memory)
         finally:
-            self.device.release(memory)
+            if self.kept is None:
+                self.device.release(memory)
+            else:
+                self.kept.append(memory)
 
 
 def observe(
@@ -95,10 +99,13 @@ def observe(
     expected: Mapping[str, Bytes],
     overrides: Mapping[str, Tolerance],
     timeout_s: float,
+    kept: list[Memory] | None = None,
 ) -> Original | None:
     """Measure the recorded kernel on a unit; None where it does not leave behind what was recorded.
 
     ``overrides`` are the tolerances that were written beside the capture: they stand. CandidateFailure if it fails.
+    Memories with other contents go to ``kept`` where the device has room, for the caller to release: while one is
+    there, its contents need not be brought there again.
     """
     run = _Run(device, kernel, unit, timeout_s)
     begin = perf_counter()
@@ -108,12 +115,14 @@ def observe(
     if not _match(unit, expected, results, tolerances):
         return None
     noisy = tuple(tolerances.keys() - overrides.keys())
+    taken = sum(data.nbytes for data in before.values()) * 4 * (1 + len(unit.written))  # two each, and their contents
+    run.kept = kept if taken < device.room_bytes // 2 else None
     probes: tuple[dict[str, Bytes], dict[str, Bytes]] = (dict(before), dict(before))
     for written in _written(run, before, expected, results[0]):
         name = written.buffer.name
         if written.whole:
-            for probe, poison in zip(probes, written.poison, strict=True):
-                probe[name] = _frozen(poison)
+            for probe, contents in zip(probes, written.contents, strict=True):
+                probe[name] = contents
             continue
         held = tolerances.get(name, default_tolerance(written.buffer.dtype))
         tolerances[name] = replace(held, exact=Runs.of(unwritten(written)))
@@ -190,7 +199,8 @@ def _spread(found: list[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> tup
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One buffer as elements: before, as recorded after, what a run left, and two poisons with what became of them."""
+    """One buffer as elements: before, as recorded after, what a run left, and two poisons with what became of them;
+    ``contents`` are the poisons as bytes."""
 
     buffer: Buffer
     before: NDArray[Any]
@@ -198,6 +208,7 @@ class Written:
     result: NDArray[Any]
     poison: tuple[NDArray[Any], NDArray[Any]]
     left: tuple[NDArray[Any], NDArray[Any]]
+    contents: tuple[Bytes, Bytes]
 
     @property
     def whole(self) -> bool:
@@ -237,7 +248,7 @@ def _written(
             continue  # it needs sensible numbers there: indices, bounds of loops
         one, other = (new if each is result[name] else elements(each, buffer) for each in left)
         first, second = (elements(each, buffer) for each in poison)
-        found.append(Written(buffer, old, wanted, new, (first, second), (one, other)))
+        found.append(Written(buffer, old, wanted, new, (first, second), (one, other), (poison[0], poison[1])))
     return found
 
 

@@ -227,16 +227,21 @@ class Placement:
 
     def _observe(self, kernel: Kernel, timeout_s: float) -> None:
         """Measure the recorded kernel, and make the memories on which it passed its own verification."""
-        held = self.material
+        held, kept = self.material, list[Memory]()
 
         def measure() -> Original:
-            found = observe(self.device, kernel, held.unit, held.before, held.expected, held.tolerances, timeout_s)
+            recorded = held.unit, held.before, held.expected, held.tolerances
+            found = observe(self.device, kernel, *recorded, timeout_s, kept)
             if found is None:
                 raise LaunchError("the recorded kernel does not leave behind here what was recorded")
             return found
 
-        found = self._remember(measure)
-        self._probes = [self.device.allocate(held.unit, before) for before in found.probes]
+        try:
+            found = self._remember(measure)
+            self._probes = [self.device.allocate(held.unit, before) for before in found.probes]
+        finally:
+            while kept:
+                self.device.release(kept.pop())
         self.original, self._kernel = found, kernel
 
 

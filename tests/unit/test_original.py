@@ -148,3 +148,25 @@ def test_a_failure_of_the_recorded_kernel_is_raised() -> None:
 
     with pytest.raises(DeviceFault):
         observed(once, "x")
+
+
+def test_memories_with_poison_are_kept_until_the_probes_have_the_same() -> None:
+    device = FakeDevice({"k": Program(whole)})
+    before, kernel = contents(), device.load(fake_binary("k"))
+    memory = device.allocate(unit("x"), before)
+    device.launch(kernel, memory, unit().launch)
+    expected, kept = device.download(memory), []
+    device.room_bytes = 1 << 30
+    found = observe(device, kernel, unit("x"), before, expected, {}, 1.0, kept)
+    assert found is not None
+    seen = [held.before["x"].tobytes() for held in kept]
+    assert [probe["x"].tobytes() for probe in found.probes] * 2 == seen  # two runs on poison, two to pass
+    assert len(kept) == 4
+    device.room_bytes = 1
+    assert observe(device, kernel, unit("x"), before, expected, {}, 1.0, kept) is not None
+    assert len(kept) == 4
+
+
+def whole(run: FakeLaunch) -> None:
+    """Writes all of x without reading it."""
+    run.array("x", "f8")[:] = 2 * run.array("y", "f8")
