@@ -42,6 +42,7 @@ class Conclusion:
         self.verdicts = Verdicts()
         self.arms: list[Arm] = []
         self.split: tuple[Share, ...] = ()
+        self.missing = ""  # what else was to be measured of a winner, and why it could not be
         self.began = monotonic()
 
     def conclude(self, *, interrupted: bool = False) -> KernelResult:
@@ -51,14 +52,16 @@ class Conclusion:
             if found.start is not None and not found.trouble and not interrupted:
                 self._promote(found.start)
         except (CaptureError, CandidateFailure) as error:
-            found.trouble = str(error)
+            if self.verdicts.winner is None:
+                found.trouble = str(error)
+            self.missing = f"; how its gain is made up could not be measured: {error}"
         except KeyboardInterrupt:
             interrupted = True
         if found.trouble:
             return self._result("failed", found.trouble)
         if interrupted:
             return self._result("interrupted", f"interrupted after {self.evaluator.evaluations} evaluations")
-        return self._result("improved" if self.verdicts.winner else "not improved", self._last_reason())
+        return self._result("improved" if self.verdicts.winner else "not improved", self._last_reason() + self.missing)
 
     # -- promotion --
 

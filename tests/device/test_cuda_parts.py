@@ -6,7 +6,6 @@ import os
 import socket
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -14,7 +13,6 @@ import pytest
 from r3bench.devices import survey
 from r3bench.devices.cuda import nvml, wire
 from r3bench.devices.cuda import survey as cuda_survey
-from r3bench.devices.cuda.kept import Kept
 from r3bench.devices.cuda.outcome import failure
 from r3bench.devices.cuda.placement import (
     ALIGN,
@@ -96,21 +94,6 @@ def test_redzones_lie_beside_buffers_within_what_is_mapped() -> None:
         Range(20_000, 20_000 + REDZONE),
     ]
     assert redzones([mapped], [Range(0, GRANULE)]) == []
-
-
-def mapped() -> set[str]:
-    """The ranges of this process's addresses that something has."""
-    return {line.split()[0] for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()}
-
-
-def test_kept_addresses_are_empty_until_they_are_given_up() -> None:
-    free = Range(0x7F82_8080_0000, 0x7F82_80A0_0000)
-    kept, held = Kept([free, free]), "7f8280000000-7f8284000000"
-    assert held in mapped()
-    Kept([free]).give_up()
-    assert held in mapped(), "another could not have it, and took nothing away"
-    kept.give_up()
-    assert held not in mapped()
 
 
 # -- messages ---------------------------------------------------------------------------------------------------------

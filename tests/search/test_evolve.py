@@ -10,7 +10,7 @@ from typing import Literal
 
 import pytest
 
-from r3bench.errors import CaptureError, DeviceUnavailable, RecordError, Unsupported
+from r3bench.errors import CaptureError, DeviceFault, DeviceUnavailable, RecordError, Unsupported
 from r3bench.evolve import Limits, Settings, evolve
 from r3bench.evolve.program import Program
 from r3bench.evolve.propose import Proposer, open_proposers
@@ -203,6 +203,16 @@ def test_a_patch_is_measured_under_the_applications_own_compiler_too(
     assert own.speedup == pytest.approx(1.25)
     image = f"sm_90 kernels.cu {result.after}".encode()
     assert (Variant(), Variant(files=(("kernels.cu", result.after),), image=image)) in server.compared
+
+
+def test_a_winner_stays_where_its_parts_cannot_be_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*what: object) -> None:
+        raise DeviceFault("the CUDA worker was lost")
+
+    monkeypatch.setattr("r3bench.evolve.concluding.split", fails)
+    (result,) = search(tmp_path, FakeServer(by_text(inverse_width=1.5)))
+    assert (result.status, result.split) == ("improved", ())
+    assert result.detail.endswith("how its gain is made up could not be measured: the CUDA worker was lost")
 
 
 def test_a_patch_that_is_slower_under_the_default_compiler_is_not_promoted(tmp_path: Path) -> None:

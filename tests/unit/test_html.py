@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from r3bench import report
+from r3bench.ledger import Arm
 from r3bench.report.html.elements import VOID
 from tests.unit.report_case import HOSTILE, large, poisoned
 from tests.unit.test_report import GUARD, IMPROVED, PLAIN
@@ -122,6 +124,13 @@ def test_the_forest_shows_every_interval() -> None:
     for numbers in ("1.25x (1.24 to 1.26)", "1.75x (1.73 to 1.77)"):
         assert text.count(numbers) >= 5, "in the chart, its label and title, the table and the contest's words"
     assert "Times are CPU times (znver4); they say nothing about a GPU." in text
+
+
+def test_every_arm_has_a_name_in_the_chart() -> None:
+    comparison = next(arm.comparison for arm in IMPROVED.arms)
+    for name in get_args(get_type_hints(Arm)["name"]):
+        kernel = replace(IMPROVED, arms=(*IMPROVED.arms, Arm(name=name, comparison=comparison)))
+        assert report.html(report.document("demo", [kernel]))
 
 
 def test_a_change_is_told_by_more_than_colour() -> None:

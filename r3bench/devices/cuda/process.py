@@ -36,8 +36,8 @@ class WorkerDied(Exception):
 class Worker:
     """One worker process: requests go one at a time, and it is gone as soon as one of them fails.
 
-    What it has been given is noted here by number: contents, copies, kernels. It keeps the addresses in ``kept`` free
-    for units from its start, as far as they are. DeviceUnavailable if it does not start.
+    What it has been given is noted here by number: contents, copies, kernels. The addresses in ``kept``, as far as they
+    are free, are reserved for units before anything else lies there. DeviceUnavailable if it does not start.
     """
 
     def __init__(self, index: int, kept: Sequence[Range] = ()) -> None:

@@ -1,6 +1,6 @@
 """The process that holds the GPU's context: ``python -m r3bench.devices.cuda.worker FD INDEX ...`` serves a socket.
 
-What may follow are starts and ends of addresses, to be kept for units from the start.
+What may follow are starts and ends of addresses, reserved for units before anything else lies there.
 It knows no capture and no candidate, only bytes that it is sent. After an error that the context does not survive it
 answers and ends; its device starts another. It ends by itself when the device's process is gone, also during a launch.
 """
@@ -22,7 +22,6 @@ from cuda.bindings import driver as cuda
 
 from r3bench.devices.cuda import survey, wire
 from r3bench.devices.cuda.driver import CudaError, attribute, call
-from r3bench.devices.cuda.kept import Kept
 from r3bench.devices.cuda.launches import Launches, Refused, Shape
 from r3bench.devices.cuda.placement import GRANULE, Buffer, Range
 from r3bench.devices.cuda.service import Service
@@ -37,10 +36,9 @@ Message = dict[str, Any]
 
 
 class Worker:
-    """One context, and what there is in it; the first to be reserved there is what was kept."""
+    """One context, and what there is in it."""
 
     def __init__(self, channel: socket.socket, index: int, ranges: Sequence[Range]) -> None:
-        kept = Kept(ranges)
         self.channel = channel
         call(cuda.cuInit, 0)
         version = int(call(cuda.cuDriverGetVersion))
@@ -53,7 +51,6 @@ class Worker:
         call(cuda.cuCtxSetCurrent, call(cuda.cuDevicePrimaryCtxRetain, self.device))
         # A stream that the driver's own copies wait for: rows are read and tables written between our kernels.
         stream = call(cuda.cuStreamCreate, int(cuda.CUstream_flags.CU_STREAM_DEFAULT))
-        kept.give_up()
         self.space = Space(int(self.device))
         for each in ranges:
             self.space.reserve(each)

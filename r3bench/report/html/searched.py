@@ -109,7 +109,10 @@ def _overview(kernels: Sequence[KernelResult]) -> Iterator[Markup]:
     ]
     shown = []
     if rows:
-        note = "+c: with configuration; (tool): our compiler alone. Band: within the gate."
+        note = (
+            "+c: with configuration; (tool): our compiler alone; (own): the patch by the application's own compiler. "
+            "Band: within the gate."
+        )
         shown.append(figure("Speedups and their intervals", charts.forest(rows, rows[0][1].gate), note=note))
     if points:
         chart = charts.scatter(points, "time of the baseline", "time under r3bench")
@@ -133,7 +136,13 @@ def _written(kernel: KernelResult) -> charts.Written | None:
     return charts.Written(point.name, nbytes, point.x_ns, point.y_ns, speed)
 
 
-_SUFFIX = {"patch": "", "patch and configuration": " +c", "configuration": " +c", "toolchain": " (tool)"}
+_SUFFIX = {
+    "patch": "",
+    "patch and configuration": " +c",
+    "configuration": " +c",
+    "toolchain": " (tool)",
+    "own compiler": " (own)",
+}
 
 
 def _timed(comparison: Comparison) -> bool:
