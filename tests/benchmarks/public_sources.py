@@ -1,11 +1,13 @@
 """How many CUDA sources of other people become IR: python tests/benchmarks/public_sources.py [-IDIR -DNAME ...] FOLDER
 
-Every .cu file below the folder is compiled by nvcc (device code only, sm_90), and, where nvcc accepts it, by our front
-end with CUDA's own headers, then through our own pipeline to PTX where LLVM takes it. Needs nvcc and r3bench[toolkit].
+Every .cu file below the folder, in an order drawn once, is compiled by nvcc (device code only, sm_90), and, where nvcc
+accepts it, by our front end with CUDA's own headers; the first kernels of each then go through our own pipeline to PTX.
+Each line says how many there have been. Needs nvcc and r3bench[toolkit].
 """
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 import tempfile
@@ -25,18 +27,19 @@ from r3bench.space import UnitFacts
 from r3bench.toolchain import Compiler
 
 HOPPER = Target(device="cuda", arch="sm_90")
+KERNELS = 3  # of each unit that are built
 FACTS = UnitFacts(launch=LaunchConfig(grid=(1, 1, 1), block=(128, 1, 1)))
 
 
 def accepted(nvcc: Path, unit: Path, flags: Sequence[str]) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         command = [str(nvcc), "-ptx", "-arch=sm_90", "-std=c++17", "-w", "-rdc=true", "--expt-relaxed-constexpr"]
-        command += ["--extended-lambda", *flags, str(unit), "-o", f"{folder}/unit.ptx"]
-        return subprocess.run(command, capture_output=True, timeout=600, check=False).returncode == 0
+        command += ["--extended-lambda", "-Xcicc=-O0", *flags, str(unit), "-o", f"{folder}/unit.ptx"]
+        return subprocess.run(command, capture_output=True, timeout=120, check=False).returncode == 0
 
 
 def built(translation: sources.Translation, compiler: Compiler) -> str:
-    """``PTX`` where IR and all kernels' code came about, else what stopped it."""
+    """``IR, PTX`` where IR and code of the first kernels came about, else what stopped it."""
     try:
         unit = sources.compiled(translation)
     except (BuildError, RecordError) as error:
@@ -45,13 +48,13 @@ def built(translation: sources.Translation, compiler: Compiler) -> str:
         files=tuple(unit.texts.items()), main=unit.main, flags=unit.flags, symbol="", target=HOPPER,
         configuration=Configuration(), facts=FACTS,
     )  # fmt: skip
-    for symbol in frontend.kernels(unit.typed_ir):
+    for symbol in frontend.kernels(unit.typed_ir)[:KERNELS]:
         try:
             compiler.submit(replace(request, symbol=symbol)).result()
         except BuildError as error:
             if "which the source does not define" not in str(error):
-                return f"IR, but no code of {symbol}: {error}"
-    return "PTX"
+                return f"IR, no code: of {symbol}: {error}"
+    return "IR, PTX"
 
 
 def main() -> None:
@@ -60,20 +63,22 @@ def main() -> None:
         sys.exit("nvcc is not here")
     *flags, folder = sys.argv[1:]
     count: Counter[str] = Counter()
+    units = sorted(Path(folder).rglob("*.cu"), key=lambda path: hashlib.sha256(path.name.encode()).digest())
     with Compiler() as compiler:
-        for path in sorted(Path(folder).rglob("*.cu")):
-            count["units"] += 1
-            if not accepted(nvcc, path, flags):
-                print(f"{path}: not accepted by nvcc", flush=True)
-                continue
+        for path in units:
             begin = time.perf_counter()
-            (translation,) = sources.named([path], flags)
-            became = built(translation, compiler)
-            count["accepted by nvcc"] += 1
-            count["IR"] += not became.startswith("no IR")
-            count["PTX"] += became == "PTX"
-            print(f"{path}: {became[:300]} ({time.perf_counter() - begin:.1f} s)", flush=True)
-    print(", ".join(f"{number} {what}" for what, number in count.items()))
+            became = told(nvcc, path, flags, compiler)
+            count.update(("units", *became.partition(":")[0].split(", ")))
+            seconds = time.perf_counter() - begin
+            print(f"{path.name}: {became[:200]} ({seconds:.1f} s) {dict(count)}", flush=True)
+
+
+def told(nvcc: Path, path: Path, flags: Sequence[str], compiler: Compiler) -> str:
+    """What became of a unit, in words that count, and after a colon why."""
+    if not accepted(nvcc, path, flags):
+        return "refused by nvcc"
+    (translation,) = sources.named([path], flags)
+    return f"accepted by nvcc, {built(translation, compiler)}"
 
 
 if __name__ == "__main__":
