@@ -23,6 +23,7 @@ PACKAGES = (
     ("litellm", "llm", "language models of any provider"),
     ("pytest-xdist", "test", "pytest -n"),
     ("matplotlib", "plots", "plots of a report for publication"),
+    ("distributed", "cluster", "many devices: pytest --r3-cluster"),
     ("clang-tidy", "toolkit", "clang's CUDA headers, for sources that include CUDA's own"),
 )
 

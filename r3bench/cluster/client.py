@@ -66,6 +66,7 @@ class Cluster(Asking):
         self._ids: dict[tuple[str, str], str] = {}
         self.identity = self._one_kind(self._replays(patience_s))
         self._kind = kind_of(self.identity)
+        self._compiles = bool(self._workers(COMPILE))
 
     def __enter__(self) -> Self:
         return self
@@ -96,7 +97,7 @@ class Cluster(Asking):
     # -- who is there -----------------------------------------------------------------------------------------------
 
     def _workers(self, resource: str) -> list[str]:
-        """The addresses of the workers of a kind, now."""
+        """The addresses of the workers of a kind, now. Not for coroutines: there Dask tells of the first few only."""
         known = self._client.scheduler_info(n_workers=-1)["workers"]
         return [address for address, each in known.items() if each["resources"].get(resource)]
 
@@ -166,7 +167,7 @@ class Cluster(Asking):
         made = build(material, variant, target, noted)
         if noted.request is None:
             return None, made.result() if made.exception() is None or isinstance(request, Compile) else None
-        if not isinstance(request, Compile) and not self._workers(COMPILE):
+        if not isinstance(request, Compile) and not self._compiles:
             return noted.request, None
         return noted.request, await self._on(COMPILE, worker.built, noted.request)
 

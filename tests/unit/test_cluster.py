@@ -18,10 +18,10 @@ import pytest
 from distributed import Scheduler, SpecCluster
 
 from r3bench import store
-from r3bench.cluster import addresses, open_cluster
+from r3bench.cluster import addresses, nodes, open_cluster
 from r3bench.cluster.client import Cluster
 from r3bench.cluster.nodes import divided
-from r3bench.cluster.worker import REPLAY, kind_of
+from r3bench.cluster.worker import COMPILE, REPLAY, kind_of
 from r3bench.errors import CaptureError, DeviceUnavailable, ServiceError
 from r3bench.model import Capture, Configuration, Level, Status, Target, Variant
 from r3bench.server.requests import Identity
@@ -198,6 +198,20 @@ def test_processors_are_shared_where_there_are_enough() -> None:
     assert divided(range(16), 4) == ([range(2), range(2, 4), range(4, 6), range(6, 8)], range(8, 16))
     assert divided([0, 1, 2], 2) == ([[0], [1]], [2])
     assert divided([0, 1], 2) == ([[0, 1], [0, 1]], [0, 1])
+
+
+def test_a_node_has_a_replay_worker_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "visible_gpus", lambda: ["2", "MIG-5"])
+    *replays, builds = nodes.roles()
+    shown = [role.environment["CUDA_VISIBLE_DEVICES"] for role in replays]
+    assert (shown, [role.resource for role in replays]) == (["2", "MIG-5"], [REPLAY, REPLAY])
+    assert (builds.resource, builds.slots, "CUDA_VISIBLE_DEVICES" in builds.environment) == (
+        COMPILE,
+        len(os.sched_getaffinity(0)),
+        False,
+    )
+    assert [role.gpu for role in nodes.roles(3)] == ["2", "MIG-5", "2", None]
+    assert [role.gpu for role in nodes.roles(device="cpu")] == [None, None]
 
 
 def test_kinds_are_models() -> None:
