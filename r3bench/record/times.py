@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from r3bench.devices import Device
 from r3bench.model import Capture, Variant
-from r3bench.replay import Builder, Placement, build, read_material
+from r3bench.replay import Builder, Failure, Placement, attempt, build, read_material
 from r3bench.windows import Arm, fit, procedure_for, warm, window
 
 _WINDOWS = 9
@@ -36,11 +36,16 @@ class Times:
         return f" ({100 * (time_us / self.there_us - 1):+.1f} %)" if self.there_us else ""
 
 
-def times(capture: Capture, device: Device, compiler: Builder, there_us: float | None = None) -> Times:
-    """Time the recorded kernel on the first unit; ``there_us`` replaces what was recorded of the application's launch.
+def times(capture: Capture, device: Device, compiler: Builder, there_us: float | None = None) -> Times | str:
+    """Time the recorded kernel on the first unit, or say why that cannot be done.
 
-    CandidateFailure where it does not run there.
+    ``there_us`` replaces what was recorded of the application's launch.
     """
+    found = attempt(lambda: _times(capture, device, compiler, there_us))
+    return f"not timed: {found.verdict.detail}" if isinstance(found, Failure) else found
+
+
+def _times(capture: Capture, device: Device, compiler: Builder, there_us: float | None) -> Times:
     material, procedure = read_material(capture, 0), procedure_for(device.target)
     original = build(material, Variant(), device.target, compiler)
     placement = Placement(device, material, original)
