@@ -77,11 +77,22 @@ def device_rows() -> list[Row]:
     ]
 
 
+def tool_rows() -> list[Row]:
+    """NVIDIA's tools that watch a launch on a GPU."""
+    from r3bench.devices.cuda import sanitizer, watched
+
+    found = (
+        ("compute-sanitizer", sanitizer.find(), "checked launches before a gain is claimed; pip install r3bench[cuda]"),
+        ("ncu", watched.find("ncu"), "hardware counters for whoever proposes; part of a CUDA toolkit"),
+    )
+    return [("tool", name, "there" if path else "not here", f"on a GPU: {purpose}") for name, path, purpose in found]
+
+
 def doctor(arguments: argparse.Namespace) -> int:
     """Print what is usable; 1 when not even the CPU device and the compiler are."""
     from tabulate import tabulate
 
-    rows = [compiler_row(), seal_row(), *device_rows(), *package_rows()]
+    rows = [compiler_row(), seal_row(), *device_rows(), *tool_rows(), *package_rows()]
     print(f"r3bench {metadata.version('r3bench')} on Python {platform.python_version()}, {platform.platform()}\n")
     print(tabulate(rows, headers=("what", "name", "state", "detail"), maxcolwidths=[None, None, None, 78]))
     needed = {"clang", "cpu"} | {name for name, extra, _ in PACKAGES if not extra}
