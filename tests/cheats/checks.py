@@ -25,6 +25,7 @@ from r3bench.devices.cuda.device import CudaDevice
 from r3bench.devices.cuda.process import Worker as CudaWorker
 from r3bench.errors import DeviceFault
 from r3bench.model import Level, Status, Verdict
+from r3bench.replay import trials
 from r3bench.server import ReplayServer
 
 Off = Callable[[pytest.MonkeyPatch], None]
@@ -107,8 +108,8 @@ CHECKS: dict[str, Off] = {
     "time limit": patient,
     "no memory but the launch's own": everything_mapped,
     # what it may not use
-    "device variables": replaced(replay, "refuse_hidden_state", lambda built, unit: None),
-    "clocks": replaced(replay, "refuse_outside_reads", lambda built, material: None),
+    "device variables": replaced(trials, "refuse_hidden_state", lambda built, unit: None),
+    "clocks": replaced(trials, "refuse_outside_reads", lambda built, material: None),
     # while it is timed
     "comparison after timing": replaced(measure, "confirm", lambda *what: None),
     "time that writing takes": replaced(measure, "refuse_too_fast", lambda *what: None),

@@ -1,0 +1,159 @@
+"""A recorded unit on a device: its memory, and what a launch on it must leave behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import cycle
+
+import numpy as np
+
+from r3bench import store
+from r3bench.compare import Tolerance
+from r3bench.devices import Bytes, Device, Kernel, Memory
+from r3bench.errors import CandidateFailure, CaptureError, LaunchError
+from r3bench.model import Capture, ReplayUnit, Status, Verdict
+from r3bench.original import Original, observe
+from r3bench.overrides import tolerances_for
+from r3bench.toolchain import Built
+from r3bench.windows import Arm, Ring, classify, procedure_for
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What a unit is replayed from: memory before and expected after, by name; source texts by path; tolerances."""
+
+    capture: Capture
+    unit: ReplayUnit
+    before: Mapping[str, Bytes]
+    expected: Mapping[str, Bytes]
+    texts: Mapping[str, str]
+    tolerances: Mapping[str, Tolerance]
+
+    @property
+    def changed_bytes(self) -> int:
+        """Bytes that a launch must change."""
+        return sum(int(np.count_nonzero(self.before[name] != self.expected[name])) for name in self.unit.written)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held; what ``expected`` shares with ``before`` counts once."""
+        return sum({id(data): data.nbytes for data in (*self.before.values(), *self.expected.values())}.values())
+
+
+def read_material(capture: Capture, unit: int) -> Material:
+    """Read a unit from the store. CaptureError if it has no such unit or is damaged."""
+    if not 0 <= unit < len(capture.units):
+        raise CaptureError(f"{capture.path} has no unit {unit}; it has {len(capture.units)}, counted from 0.")
+    contents = store.contents(capture, unit)
+    for data in (*contents.before.values(), *contents.after.values()):
+        data.flags.writeable = False  # so that a device may keep it by reference, once for all clones
+    held, expected = capture.units[unit], {**contents.before, **contents.after}
+    tolerances = tolerances_for(capture, held, expected)
+    return Material(capture, held, contents.before, expected, store.sources(capture), tolerances)
+
+
+class Placement:
+    """One unit on one device: a ring of clones, and what a launch on one of them must leave behind.
+
+    ``original`` is the build of the recorded kernel, by which the first verification measures what may differ; without
+    it, and where that kernel does not do here what was recorded, the tolerances of the types stand. ``remember`` gives
+    what it measured from an earlier placement of the unit, or measures it.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        material: Material,
+        original: Future[Built] | None = None,
+        remember: Callable[[Callable[[], Original]], Original] = lambda measure: measure(),
+    ) -> None:
+        self.device = device
+        self.material = material
+        self.ring = Ring(device, material.unit, material.before, material.changed_bytes)
+        self.classed = device.target.device == "cpu"  # where every unit is measured in one way
+        self._build, self._remember = original, remember
+        self._kernel: Kernel | None = None
+        self.original = Original(material.tolerances, (material.before, material.before))
+        self._probes: list[Memory] = []
+        self.refused: set[str] = set()  # changed inputs that the recorded kernel does not take
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes on the device."""
+        return self.ring.nbytes + len(self._probes) * self.ring.clone_bytes
+
+    @property
+    def spread(self) -> Iterator[tuple[str, str]]:
+        """The conditions that name buffers with a wider tolerance, since the recorded kernel's own results spread."""
+        for name in self.original.noisy:
+            held = self.original.tolerances[name]
+            yield f"tolerance of {name}", f"rtol {held.rtol:.1e}, scale {held.scale:.1e}: as far as its results spread"
+
+    def release(self) -> None:
+        self.ring.release()
+        while self._probes:
+            self.device.release(self._probes.pop())
+
+    def check(self, memory: Memory) -> Verdict:
+        """Judge a memory on which a kernel was launched once."""
+        return self.device.compare(memory, self.material.expected, self.original.tolerances)
+
+    def classify(self, arm: Arm, timeout_s: float) -> None:
+        """Class the unit, once, with the recorded kernel; with this arm, which matches, where that does not do here."""
+        if not self.classed:
+            first = replace(arm, kernel=self._kernel, launch=self.material.unit.launch) if self._kernel else arm
+            classify(first, self.ring, self.check, procedure_for(self.device.target, timeout_s=timeout_s))
+            self.classed = True
+
+    def verify(self, arm: Arm, timeout_s: float, *, quickly: bool = False) -> Verdict:
+        """Run an arm and judge all of memory, at two addresses in turn, with another poison at each in what the
+        recorded kernel writes without reading it: in every order of threads that the device offers, twice in any case.
+        ``quickly`` once, in the second order where there is one: for a ranking, whose timed launches are made in the
+        first and of which one is judged as well."""
+        unit = self.material.unit
+        if not unit.written:
+            where = f"unit {unit.index} of {self.material.capture.name}"
+            detail = (
+                f"In {where} the recorded kernel changed nothing, so any kernel would match; record another launch."
+            )
+            return Verdict(status=Status.VACUOUS, detail=detail)
+        orders = self.device.orders
+        wanted = orders[:2][-1:] if quickly else (orders * 2)[: max(2, len(orders))]
+        for memory, order in zip(cycle(self._memories(timeout_s)), wanted, strict=False):
+            self.device.restore(memory)
+            self.device.launch(arm.kernel, memory, arm.launch, timeout_s=timeout_s, order=order)
+            verdict = self.check(memory)
+            if verdict.status is not Status.MATCH:
+                return verdict
+        return verdict
+
+    def _memories(self, timeout_s: float) -> Sequence[Memory]:
+        """The two memories that a verification runs on; one and the same where others may not do."""
+        first = self.ring.take(1)[0]  # it lies where the unit was recorded, if the device can place one there
+        if self._build is not None:
+            with suppress(CandidateFailure):
+                self._observe(self.device.load(self._build.result().binary), timeout_s)
+            self._build = None
+        return self._probes or (first, first)
+
+    def _observe(self, kernel: Kernel, timeout_s: float) -> None:
+        """Measure the recorded kernel, and make the memories on which it passed its own verification."""
+        held, kept = self.material, list[Memory]()
+
+        def measure() -> Original:
+            recorded = held.unit, held.before, held.expected, held.tolerances
+            found = observe(self.device, kernel, *recorded, timeout_s, kept)
+            if found is None:
+                raise LaunchError("the recorded kernel does not leave behind here what was recorded")
+            return found
+
+        try:
+            found = self._remember(measure)
+            self._probes = [self.device.allocate(held.unit, before) for before in found.probes]
+        finally:
+            while kept:
+                self.device.release(kept.pop())
+        self.original, self._kernel = found, kernel

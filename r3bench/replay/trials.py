@@ -1,0 +1,202 @@
+"""One variant on its way: built, verified, ranked; what it failed of is explained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from time import perf_counter
+from typing import Literal
+
+import numpy as np
+
+from r3bench import remix
+from r3bench.compare import buffers, compared_shape, elements
+from r3bench.devices import Device
+from r3bench.errors import CandidateFailure
+from r3bench.measure import rank
+from r3bench.model import Capture, Difference, Measurement, Outcome, Status, Variant, Verdict, content_id
+from r3bench.replay.builds import Builder, build
+from r3bench.replay.failures import Failure, attempt
+from r3bench.replay.placement import Placement, read_material
+from r3bench.replay.refusals import refuse_hidden_state, refuse_other_parameters, refuse_outside_reads
+from r3bench.toolchain import Built
+from r3bench.windows import Arm, Procedure, procedure_for
+
+Timing = Literal["none", "rank"]
+Lock = Callable[[], AbstractContextManager[object]]
+
+UNTRIED = Verdict(status=Status.BUILD_FAILED, detail="Nothing was built yet.")
+
+
+@dataclass(slots=True)
+class Trial:
+    """One variant on its way through a placement; what was learned of it stays when it fails."""
+
+    placement: Placement
+    variant: Variant
+    name: str = "candidate"
+    built: Built | None = None
+    arm: Arm | None = None
+    verdict: Verdict = UNTRIED
+    measurement: Measurement | None = None
+    stages: list[tuple[str, float]] = field(default_factory=list)
+
+    @property
+    def matches(self) -> bool:
+        return self.verdict.status is Status.MATCH
+
+    def verify(self, build: Future[Built], timeout_s: float, *, quickly: bool = False) -> None:
+        """Load what was built, run it and judge it; see :meth:`Placement.verify`."""
+        found = attempt(lambda: self._verify(build, timeout_s, quickly))
+        self.verdict = found.verdict if isinstance(found, Failure) else found
+
+    def _verify(self, build: Future[Built], timeout_s: float, quickly: bool) -> Verdict:
+        self.built = build.result()
+        self.stages = list(self.built.stages)
+        refuse_other_parameters(self.built, self.placement.material.capture)
+        refuse_hidden_state(self.built, self.placement.material.unit)
+        refuse_outside_reads(self.built, self.placement.material)
+        begin = perf_counter()
+        kernel = self.placement.device.load(self.built.binary)
+        self.arm = Arm(kernel, remix.launch_for(self.placement.material.unit, self.variant), self.name)
+        loaded = perf_counter()
+        verdict = self.placement.verify(self.arm, timeout_s, quickly=quickly)
+        self.stages += [("load", loaded - begin), ("verify", perf_counter() - loaded)]
+        return verdict
+
+    def explain(self, build: Future[Built], timeout_s: float) -> None:
+        """Replay what faulted in its checked build, and add to the verdict which access that stopped at."""
+        found = attempt(lambda: self._replay_checked(build, timeout_s))
+        if isinstance(found, Failure) and found.verdict.status is Status.FAULT:
+            first, second = self.verdict.detail, found.verdict.detail
+            detail = first if first == second else f"{first}; checked access by access: {second}"
+            self.verdict = replace(self.verdict, detail=detail)
+
+    def _replay_checked(self, build: Future[Built], timeout_s: float) -> None:
+        device, memory = self.placement.device, self.placement.ring.take(1)[0]
+        kernel = device.load(build.result().binary)
+        for order in device.orders:
+            device.restore(memory)
+            launch = remix.launch_for(self.placement.material.unit, self.variant)
+            device.launch(kernel, memory, launch, timeout_s=timeout_s, order=order)
+
+    def name_writer(self, build: Future[Built], timeout_s: float) -> None:
+        """Add to a mismatch who wrote the first element that differs, as its checked build tells."""
+        first, *others = self.verdict.differences
+        found = attempt(lambda: self._writer(build, first, timeout_s))
+        if isinstance(found, str) and found:
+            detail = f"{self.verdict.detail} Written by {found}."
+            self.verdict = replace(self.verdict, detail=detail, differences=(replace(first, writer=found), *others))
+
+    def _writer(self, build: Future[Built], difference: Difference, timeout_s: float) -> str:
+        device, material = self.placement.device, self.placement.material
+        held = next(each for each in buffers(material.unit) if each.name == difference.buffer)
+        number = int(np.ravel_multi_index(difference.first, compared_shape(held)))
+        place = held.name, number * elements(material.expected[held.name], held).itemsize
+        kernel, memory = device.load(build.result().binary), self.placement.ring.take(1)[0]
+        device.restore(memory)
+        return device.writer(kernel, memory, remix.launch_for(material.unit, self.variant), place, timeout_s=timeout_s)
+
+    def rank(self, procedure: Procedure, rival: Sequence[float] = ()) -> None:
+        """Time the verified arm for a ranking; a candidate that fails meanwhile loses its match."""
+        arm = self.arm
+        assert arm is not None
+        begin = perf_counter()
+
+        def ranked() -> Measurement:
+            self.placement.classify(arm, procedure.timeout_s)
+            return rank(arm, self.placement.ring, self.placement.check, procedure, rival)
+
+        found = attempt(ranked)
+        if isinstance(found, Failure):
+            self.verdict = found.verdict
+        else:
+            self.measurement = replace(found, conditions=(*found.conditions, *self.placement.spread))
+        self.stages.append(("time", perf_counter() - begin))
+
+    def outcome(self) -> Outcome:
+        material = self.placement.material
+        return Outcome(
+            capture=material.capture.name,
+            unit=material.unit.index,
+            variant=content_id(self.variant),
+            target=self.placement.device.target,
+            verdict=self.verdict,
+            measurement=self.measurement,
+            module=self.built.module if self.built else None,
+            binary=self.built.binary.sha256 if self.built else None,
+            facts=self.arm.kernel.binary.facts if self.arm else self.built.binary.facts if self.built else (),
+            stages=tuple(self.stages),
+        )
+
+
+def evaluate(
+    placement: Placement,
+    variant: Variant,
+    built: Future[Built],
+    *,
+    timing: Timing = "rank",
+    timeout_s: float = 10.0,
+    lock: Lock = nullcontext,
+    compiler: Builder | None = None,
+    rival: Sequence[float] = (),
+) -> Outcome:
+    """Verify a variant, and rank it if it matches; ``lock`` is held while it is timed, and only then.
+
+    The ranking is cut off where the variant is surely slower than a ``rival``, whose samples on this device are given.
+
+    With a ``compiler``, a fault on the CPU device is replayed once in a checked build, which says where it was; so is a
+    mismatch, unless it is one of a ranking.
+    """
+    trial = Trial(placement, variant)
+    trial.verify(built, timeout_s, quickly=timing == "rank")
+    if compiler and placement.device.target.device == "cpu":
+        checked = partial(build, placement.material, variant, placement.device.target, compiler, checked=True)
+        if trial.verdict.status is Status.FAULT:
+            trial.explain(checked(), timeout_s)
+        elif trial.verdict.status is Status.MISMATCH and timing == "none":
+            trial.name_writer(checked(), timeout_s)
+    if trial.matches and timing == "rank":
+        with lock():
+            trial.rank(procedure_for(placement.device.target, ranking=True, timeout_s=timeout_s), rival)
+    return trial.outcome()
+
+
+def profile(placement: Placement, built: Future[Built], timeout_s: float = 60.0) -> dict[str, str]:
+    """What the device tells of a kernel and of itself, in words by name: its speed of writing, hardware counters."""
+    memory = placement.ring.take(1)[0]
+    gigabytes = float(f"{placement.device.write_speed() / 1e9:.2g}")
+    found = {"memory bandwidth, writing": f"{gigabytes:g} GB/s"}
+    with suppress(CandidateFailure):
+        kernel = placement.device.load(built.result().binary)
+        placement.device.restore(memory)
+        launch = placement.material.unit.launch
+        found |= placement.device.profile(kernel, memory, launch, timeout_s=timeout_s)
+    return found
+
+
+def replay(
+    capture: Capture,
+    variant: Variant,
+    device: Device,
+    compiler: Builder,
+    *,
+    unit: int = 0,
+    timing: Timing = "rank",
+    timeout_s: float = 10.0,
+) -> Outcome:
+    """Build a variant of a recorded kernel, run it on one recorded unit, check it and time it.
+
+    ``timing`` is ``none`` or ``rank`` (a cheap measurement that orders candidates and claims nothing). A candidate's
+    failure is the outcome's verdict; CaptureError and DeviceUnavailable are raised.
+    """
+    material = read_material(capture, unit)
+    placement = Placement(device, material, build(material, Variant(), device.target, compiler))
+    try:
+        built = build(material, variant, device.target, compiler)
+        return evaluate(placement, variant, built, timing=timing, timeout_s=timeout_s, compiler=compiler)
+    finally:
+        placement.release()
