@@ -19,6 +19,7 @@ PACKAGES = (
     ("optuna", "", "Bayesian optimization (TPE)"),
     ("tree-sitter-cuda", "", "source rewrites by rule"),
     ("jsonschema", "", "reports: what does not fit is told"),
+    ("msgpack", "", "r3bench serve and its clients"),
     ("httpx", "openai", "language models by OpenAI's protocol"),
     ("litellm", "llm", "language models of any provider"),
     ("pytest-xdist", "test", "pytest -n"),

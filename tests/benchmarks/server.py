@@ -36,7 +36,7 @@ from time import perf_counter, sleep
 import numpy as np
 
 from r3bench import remix, store
-from r3bench.devices.cuda import nvml
+from r3bench.devices.cuda import nvml, survey
 from r3bench.model import (
     Allocation,
     Capture,
@@ -125,7 +125,7 @@ def stages(outcomes: Sequence[Outcome]) -> str:
 
 
 class Watch:
-    """How busy NVML says the GPU is, sampled until it is asked."""
+    """How busy NVML says the first visible GPU is, sampled until it is asked."""
 
     def __init__(self) -> None:
         self._samples: list[int] = []
@@ -134,9 +134,10 @@ class Watch:
         self._thread.start()
 
     def _sample(self) -> None:
-        with suppress(OSError), nvml.opened() as library:
+        with suppress(OSError, IndexError, ValueError), nvml.opened() as library:
+            number = int(survey.visible()[0])
             while not self._ends.wait(0.2):
-                self._samples += library.busy()[:1]
+                self._samples.append(library.busy()[number])
 
     def percent(self) -> float:
         self._ends.set()
