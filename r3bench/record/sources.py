@@ -113,8 +113,14 @@ def find(
 
 
 def _defining(symbol: str, candidates: Sequence[Translation], tree: Path | None) -> Iterator[Translation]:
-    yield from candidates
+    """Where to look: first the candidates whose own text has the name, since each that is looked at is compiled."""
+    name = syntax.plain_name(demangled(symbol))
+    yield from sorted(candidates, key=lambda each: not _mentions(each.main, name))
     yield from in_tree(tree, symbol) if tree is not None else ()
+
+
+def _mentions(path: Path, name: str) -> bool:
+    return path.is_file() and name in path.read_text("utf-8", "replace")
 
 
 def _whole(symbol: str, first: Translation, candidates: Sequence[Translation], tree: Path | None) -> list[Unit]:
@@ -126,6 +132,8 @@ def _whole(symbol: str, first: Translation, candidates: Sequence[Translation], t
         if more is None:
             raise RecordError(f"it needs {missing[0]}, which no source that was given defines")
         chosen.append(more)
+    if len(chosen) == 1:
+        return [compiled(first)]
     root = Path(os.path.commonpath([_root(each) for each in chosen]))
     return [compiled(each, root) for each in chosen]
 

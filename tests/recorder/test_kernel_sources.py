@@ -61,6 +61,19 @@ def test_a_source_that_uses_the_runtime_and_the_host_library() -> None:
 
 
 @needs_headers
+def test_units_that_do_not_name_the_kernel_come_last(tmp_path: Path) -> None:
+    (tmp_path / "broken.cu").write_text("this is no source\n")
+    (tmp_path / "k.cu").write_text("__global__ void k(int* a) { *a = 1; }\n")
+    (tmp_path / "z.cu").write_text("__global__ void z(int* a) { *a = 2; }\n")
+    units = sources.named([tmp_path / name for name in ("gone.cu", "broken.cu", "z.cu", "k.cu")], [])
+    found, why = sources.find("_Z1kPi", units, tmp_path)
+    assert (found is not None, why) == (True, "")
+    sources.compiled.cache_clear()
+    sources.find("_Z1kPi", units, tmp_path)
+    assert sources.compiled.cache_info().misses == 1
+
+
+@needs_headers
 def test_headers_of_the_application_come_along(tmp_path: Path) -> None:
     (tmp_path / "include").mkdir()
     (tmp_path / "src").mkdir()
