@@ -97,6 +97,17 @@ def test_a_ring_is_larger_than_the_cache(device: Gpu) -> None:
     assert fit([arm(device, "long")], ring, few)[0] == 12
 
 
+def test_a_ranking_flushes_the_caches_before_each_window(device: Gpu) -> None:
+    ring, check = staged(device)
+    found = rank(arm(device, "tiny"), ring, check, GPU_RANKING)
+    said = dict(found.conditions)
+    assert (said["clones"], said["cache"]) == ("128", "cold, which decides")  # of 250 that its window would hold
+    assert device.allocated == 128
+    assert device.evicted >= len(found.samples_ns)
+    contest(arm(device, "long"), arm(device, "long", 1), ring, check, terms(0.05), seed=1)
+    assert not ring.flushed
+
+
 @pytest.mark.parametrize(("name", "bound"), [("tiny", True), ("short", False)])
 def test_a_kernel_that_is_mostly_its_launch_is_labelled(device: Gpu, name: str, bound: bool) -> None:
     ring, check = staged(device)
