@@ -16,13 +16,12 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import count
 from math import inf
 from pathlib import Path
 from threading import Event, Lock
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from filelock import Timeout
 
@@ -36,31 +35,16 @@ from r3bench.original import Original
 from r3bench.replay import Builder, Material, Placement, build, compete, control, evaluate, profile, read_material
 from r3bench.server.requests import Timing
 from r3bench.server.resident import Latest, Resident, host_room, timing_lock
+from r3bench.server.stages import Waits, when_all
 from r3bench.stats import Budget, Comparison, claims, confirmed
 from r3bench.toolchain import Built, Compiler
 from r3bench.windows import procedure_for
 
 SWITCH_S = 5e-5
 REMEMBERED = 4096  # outcomes by their code: a search of one text tries some hundred configurations
-ON_DEVICE = ("load", "verify", "time")
-
-Stages = tuple[tuple[str, float], ...]
 
 P = TypeVar("P")
 T = TypeVar("T")
-
-
-class Waits(NamedTuple):
-    """How long a request took for its builds, and then waited for the device."""
-
-    build_s: float
-    device_s: float
-
-    def added(self, stages: Stages) -> Stages:
-        """The stages with what it waited for before each: ``queue build``, ``queue device``."""
-        queued = max(0.0, self.build_s - sum(seconds for name, seconds in stages if name not in ON_DEVICE))
-        return (*stages, ("queue build", queued), ("queue device", self.device_s))
-
 
 Run = Callable[[Material, Sequence[Future[Built]], Waits], T]
 # What the device stage needs: the unit, the builds that were asked for, and last that of the recorded kernel.
@@ -443,15 +427,3 @@ class ReplayServer:
 def key_of(capture: Capture, unit: int) -> Hashable:
     """What names a unit while its capture stays as it is."""
     return capture.path, capture.content_hash, unit
-
-
-def when_all(futures: Sequence[Future[Any]], then: Callable[[], None]) -> None:
-    """Call ``then`` once, in the thread that ends the last of some futures."""
-    ended = count(1)
-
-    def one_ended(_: Future[Any]) -> None:
-        if next(ended) == len(futures):
-            then()
-
-    for future in futures:
-        future.add_done_callback(one_ended)

@@ -30,8 +30,8 @@ from r3bench.model import (
 )
 from r3bench.server import ReplayServer
 from r3bench.server import local as server
-from r3bench.server.local import when_all
 from r3bench.server.resident import Latest, Resident, timing_lock
+from r3bench.server.stages import when_all
 from r3bench.stats import Decision
 from r3bench.testing import FakeDevice, FakeLaunch, Program
 
