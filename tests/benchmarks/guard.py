@@ -29,7 +29,7 @@ from r3bench.syntax import find_kernel, kernels
 
 TOP = Path(__file__).parents[2]
 SOURCE = "kernels/miniweather/kernels.cu"
-TRIED = (16, 32, 32, 16)  # rounds, to calibrate by
+FIRST, TRIES, CLOSE = 24, 5, 0.01  # rounds to calibrate by first; how often; how close is close enough
 PLANTED = ("tendencies_x", "tendencies_z", "initial_state", "diagnostics")
 # The first guard of each kernel gets a condition more; where there is none, it gets a condition of its own.
 NEVER = "nx == 0x7ffffff{}"
@@ -73,14 +73,24 @@ def calibrated(slow: str, wanted: float = 0.10) -> int:
         assert compared.speedup is not None
         return 1 / compared.speedup - 1
 
-    found = [(rounds, longer(rounds)) for rounds in TRIED]
-    means = [(0, 0.0), *((n, fmean(more for tried, more in found if tried == n)) for n in sorted({*TRIED}))]
-    # The first pair that encloses it, or the last.
-    (low, less), (high, more) = next((p for p in pairwise(means) if p[1][1] >= wanted), (means[-2], means[-1]))
-    rounds = round(low + (high - low) * (wanted - less) / (more - less))
-    said = ", ".join(f"{n}: {more:.1%}" for n, more in found)
+    found: dict[int, list[float]] = {}
+    rounds = FIRST
+    for _ in range(TRIES):
+        found.setdefault(rounds, []).extend(longer(rounds) for _ in range(2))
+        means = {0: 0.0} | {tried: fmean(found[tried]) for tried in sorted(found)}
+        if abs(means[rounds] - wanted) < CLOSE:
+            break
+        rounds = between(means, wanted)
+    said = ", ".join(f"{tried}: {', '.join(f'{more:.1%}' for more in found[tried])}" for tried in found)
     print(f"{slow}: {rounds} rounds for {wanted:.0%} ({said})", flush=True)
     return rounds
+
+
+def between(means: Mapping[int, float], wanted: float) -> int:
+    """The rounds for what is wanted, on the line through the first pair of those tried that encloses it."""
+    pairs = list(pairwise(means.items()))
+    (low, less), (high, more) = next((pair for pair in pairs if pair[1][1] >= wanted), pairs[-1])
+    return min(2 * high, max(1, round(low + (high - low) * (wanted - less) / max(more - less, 1e-3))))
 
 
 def guard(tree: Path, base: Path, gate: float) -> tuple[dict[str, Any], float]:

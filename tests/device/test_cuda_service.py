@@ -32,7 +32,7 @@ from r3bench.remix import BuildRequest, UnitFacts
 from r3bench.testing.contract import address_of, case
 from r3bench.toolchain import Compiler, codegen, passes
 
-SOURCE = Path(frontend.__file__).parent / "devices" / "cuda" / "service.cu"
+SOURCE = Path(frontend.__file__).parents[1] / "devices" / "cuda" / "service.cu"
 ARCH, PTX_VERSION = "sm_75", 70
 
 TOLERANCES = (

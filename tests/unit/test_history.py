@@ -9,10 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from replay_case import FakeCompiler
 
 from r3bench.cli import main
-from r3bench.history import change_points, machine_key, pettitt, read, series, sparkline, svg, write
+from r3bench.history import change_points, pettitt, read, series, sparkline, svg, write
 from r3bench.model import Target
+from r3bench.server import ReplayServer
 from r3bench.testing import FakeDevice
 
 RUN = '{"format": %s, "created": "x", "machine": "x", "commit": null, "times_ns": {"k": %s}}'
@@ -74,8 +76,10 @@ def test_times_of_two_machines_are_two_series(tmp_path: Path) -> None:
 
 def test_a_gpu_is_told_by_its_uuid_and_a_host_is_not_told_by_name() -> None:
     gpu = FakeDevice({}, name="NVIDIA H200 GPU-1234", target=Target(device="cuda", arch="sm_90"))
-    assert machine_key(gpu) == "NVIDIA H200 GPU-1234"
-    assert re.fullmatch("cpu [0-9a-f]{8}", machine_key(FakeDevice({})))
+    with ReplayServer(lambda: gpu, compiler=FakeCompiler()) as server:
+        assert server.machine == "NVIDIA H200 GPU-1234"
+    with ReplayServer(lambda: FakeDevice({}), compiler=FakeCompiler()) as server:
+        assert re.fullmatch("cpu [0-9a-f]{8}", server.machine)
 
 
 @pytest.mark.parametrize("seed", range(5))
