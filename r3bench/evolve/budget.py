@@ -8,6 +8,7 @@ from time import monotonic
 from r3bench.evolve.settings import Limits
 from r3bench.model import Outcome
 
+_OF_EVALUATIONS = frozenset(("seconds", "evaluations", "GPU minutes"))
 _ON_THE_DEVICE = frozenset(("load", "verify", "time"))
 
 
@@ -31,6 +32,12 @@ class Budget:
     def answered(self, tokens: int, dollars: float | None) -> None:
         self.tokens += tokens
         self.dollars += dollars or 0.0
+
+    @property
+    def share(self) -> float:
+        """How much is used up of that limit on evaluations which ends first: from 0 to 1."""
+        limits = (limit for limit in self._all() if limit[2] in _OF_EVALUATIONS)
+        return max(min(used / limit, 1.0) if limit else 1.0 for used, limit, _ in limits)
 
     @property
     def used_up(self) -> str:

@@ -37,6 +37,8 @@ from r3bench.nouns import encode
 from r3bench.server.requests import Server, Timing
 
 FIRST = 10  # trials of the text as it is where sources race: as many as they get on average
+LAST = 0.75  # of the budget is for texts; the rest is for configurations of the best
+BEST = 3  # texts are tuned on then, as many as there are finalists
 _HOPE = 0.1  # the gain (as a logarithm) that texts are expected to bring before anything is known
 _UNANSWERED = 3  # calls in a row that bring no answer end a search
 _EXHAUSTED = 5  # turns of every island on which the proposer has nothing to say end it
@@ -75,7 +77,7 @@ class Exploration:
         self.steps, self.seconds = 0, 0.0
         self._novelty, self._standings = Novelty(), Standings()
         self._pace = Pace(self.settings)
-        self._trials = self._unanswered = self._exhausted = 0
+        self._drawn_steps = self._trials = self._unanswered = self._exhausted = 0
 
     async def explore(self) -> None:
         """Everything before promotion."""
@@ -85,6 +87,8 @@ class Exploration:
             self.archive = await self._first(self.start)
             steps = await self._steps(self.start) if self.archive is not None and self._proposes else None
             if self.archive is not None and steps is not None:
+                await self._generations(self.start, self.archive, steps, until=LAST if self.settings.race else 1.0)
+                await self._last_trials()
                 await self._generations(self.start, self.archive, steps)
             if lacks := self.kernel.capture.lacks:
                 self.stopped = self.stopped or f"the kernel was recorded {lacks}"
@@ -134,17 +138,22 @@ class Exploration:
 
     # -- the texts made from it --
 
-    async def _generations(self, start: Start, archive: Archive, steps: Steps) -> None:
-        """Draw a parent whenever there is a place to propose in; judge the children in the order drawn."""
+    async def _generations(self, start: Start, archive: Archive, steps: Steps, until: float = 1.0) -> None:
+        """Draw a parent whenever there is a place to propose in; judge the children in the order drawn.
+
+        No more are drawn once such a share of the budget is used up.
+        """
         under_way = deque[tuple[Child, asyncio.Task[None]]]()
         try:
-            for step in range(1, self.settings.iterations + 1):
+            while self._drawn_steps < self.settings.iterations:
+                step = self._drawn_steps + 1
                 while len(under_way) >= self._pace.ahead:
                     await self._judge(*under_way.popleft(), start, archive, len(under_way))
                 place = await self.run.proposing.enter(self._rank(step))
-                if self._over():
+                if self._over() or (until < 1.0 and self.run.budget.share >= until):
                     place.leave()
                     break
+                self._drawn_steps = step
                 child = self._drawn(step, archive)
                 standing = self._standings.now() if self.settings.race else None
                 taken = asyncio.create_task(steps.take(child, standing, place, self._rank(step)))
@@ -155,6 +164,16 @@ class Exploration:
         finally:
             for _, taken in under_way:
                 taken.cancel()
+
+    async def _last_trials(self) -> None:
+        """Give the best texts the trials that the race has spared."""
+        tuned = [source for source in self.sources.values() if source.best is not None and source.same_as is None]
+        for source in sorted(tuned, key=_nanoseconds)[:BEST]:
+            before = len(source.outcomes)
+            await tune(
+                source, self.settings.trials, self._evaluate, in_flight=self.settings.in_flight, enough=self._over
+            )
+            self._trials += len(source.outcomes) - before
 
     async def _steps(self, start: Start) -> Steps | None:
         """What takes the steps; None where the texts do not define the kernel."""
@@ -313,3 +332,8 @@ def _seconds(source: Source | None) -> float:
     outcomes = [outcome for _, outcome, _ in source.outcomes] if source is not None else []
     stages = (stage for outcome in outcomes for stage in outcome.stages)
     return sum(seconds for name, seconds in stages if not name.startswith("queue"))
+
+
+def _nanoseconds(source: Source) -> float:
+    assert source.best is not None
+    return source.best[1]

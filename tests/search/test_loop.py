@@ -13,6 +13,7 @@ import pytest
 
 from r3bench.errors import Exhausted, ModelError
 from r3bench.evolve import MODES, Limits, Settings, evolve
+from r3bench.evolve.exploring import FIRST
 from r3bench.evolve.program import Program
 from r3bench.evolve.prompt import Prompt
 from r3bench.evolve.propose import Proposer, Reply, open_proposers
@@ -267,6 +268,24 @@ def test_minutes_on_a_gpu_are_those_of_loading_checking_and_timing(tmp_path: Pat
     (result,) = search(tmp_path, Scripted(numbered), replace(SETTINGS, limits=Limits(gpu_minutes=3)), server=server)
     assert result.stopped == "the budget of 3 GPU minutes was used up"
     assert dict(result.stages)["optimize"] >= 6 * 500.0
+
+
+def test_the_last_quarter_of_the_budget_is_for_the_configurations_of_the_best_texts(tmp_path: Path) -> None:
+    def slower(variant: Variant, unit: int) -> Behaviour:
+        return Behaviour(ns=1e6 / by_constants(variant, unit).ns)
+
+    settings = replace(SETTINGS, race=True, trials=13, iterations=100, limits=Limits(evaluations=100))
+    (result,) = search(tmp_path, Scripted(numbered), settings, server=FakeServer(slower))
+    assert programs(tmp_path)[0].trials == FIRST == 10
+    assert result.sources[0].trials == 13
+    assert result.stopped == "the budget of 100 evaluations was used up"
+
+
+def test_texts_go_on_where_the_best_have_had_all_their_trials(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, race=True, trials=3, iterations=50, limits=Limits(evaluations=60))
+    (result,) = search(tmp_path, Scripted(numbered), settings)
+    assert max(source.trials for source in result.sources) == 3
+    assert result.stopped == "the budget of 60 evaluations was used up"
 
 
 # -- ablations --------------------------------------------------------------------------------------------------------
