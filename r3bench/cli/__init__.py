@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -26,8 +28,10 @@ from r3bench.errors import R3Error
 
 COMMANDS = (annotate, apply, calibrate, capture, doctor, export, guard, history, record, report, run, serve, worker)
 
-# Exit statuses: 0 done, 1 the answer is no (a command's help says which), 2 usage, 3 r3bench itself could not do it.
+# Exit statuses: 0 done, 1 the answer is no (a command's help says which), 2 usage, 3 r3bench itself could not do it,
+# 141 nobody reads on (``r3bench ... | head``), as the shell says of any command that this ends.
 TROUBLE = 3
+UNREAD = 128 + signal.SIGPIPE
 
 
 def _version() -> str:
@@ -49,6 +53,17 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; an error that stops it is one sentence on standard error, and status 3."""
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            print(end="", flush=True)  # a reader that is gone is noticed here, not when Python ends
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be written goes nowhere
+        return UNREAD
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     given = parser().parse_args(arguments)
     try:
         return int(given.run(given))

@@ -9,6 +9,7 @@ import posixpath
 import re
 import shlex
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
@@ -18,6 +19,7 @@ from r3bench.errors import CaptureError, TreeError
 
 _FIELD = re.compile(r"^R3bench-(Kernel|Capture): (.+)$", re.MULTILINE)
 _CHANGED = re.compile(r"^diff --git a/(.+) b/\1$", re.MULTILINE)
+WIDTH = 72  # characters of a commit message's lines
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -28,7 +30,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--pull-request",
         action="store_true",
-        help="commit it on a branch of its own, and write the names and the text of a pull request; nothing is pushed",
+        help="commit it on a branch of its own, stay there, and write the text of a pull request; nothing is pushed",
     )
     parser.set_defaults(run=apply)
 
@@ -45,12 +47,12 @@ def apply(arguments: argparse.Namespace) -> int:
         return 1
     changed = changed_file(top, patch)
     require_source(top, patch, text, changed)
-    steps = list(next_steps(top, text))
     if arguments.check:
         print(f"{arguments.patch} applies")
     elif arguments.pull_request:
-        _on_a_branch(top, patch, text, changed, steps)
+        _on_a_branch(top, patch, text, changed)
     else:
+        steps = list(next_steps(top, text, "HEAD"))
         done(top, "apply", str(patch))
         print("\n".join(steps))
     return 0
@@ -111,15 +113,15 @@ def done(here: Path, *arguments: str) -> bytes:
 # -- what comes next --------------------------------------------------------------------------------------------------
 
 
-def next_steps(here: Path, text: str) -> Iterator[str]:
-    """What was changed, and the commands that compare, rebuild and record again.
+def next_steps(here: Path, text: str, base: str) -> Iterator[str]:
+    """What was changed, and the commands that compare with the commit ``base``, rebuild and record again.
 
     Comparing comes first: a capture that was recorded again holds whatever the patched kernel does.
     """
     capture = dict(_FIELD.findall(text))["Capture"]
     changed = _CHANGED.findall(text)
     yield f"changed: {', '.join(changed)}"
-    yield f"compare with the present capture: r3bench guard HEAD --captures {shlex.quote(capture)}"
+    yield f"compare with the present capture: r3bench guard {base} --captures {shlex.quote(capture)}"
     yield f"rebuild: {_rebuild(here, changed)}"
     yield f"record again, only if its results are meant to change: {_record(here, capture)}"
 
@@ -166,33 +168,57 @@ def _record(here: Path, capture: str) -> str:
 # -- a pull request ---------------------------------------------------------------------------------------------------
 
 
-def _on_a_branch(top: Path, patch: Path, text: str, changed: str, steps: list[str]) -> None:
+def _on_a_branch(top: Path, patch: Path, text: str, changed: str) -> None:
     """A branch from HEAD with one commit: the patch, its evidence as the message. Body and branch lie beside it."""
-    message = text.partition("\ndiff --git ")[0].strip() + "\n"
+    if git(top, "diff", "--quiet", "HEAD", "--", _literal(changed)).returncode:
+        raise TreeError(f"{changed} has changes that are in no commit, or there is no commit: commit them first")
+    base = done(top, "rev-parse", "--short", "HEAD").decode().strip()
+    was = git(top, "symbolic-ref", "--quiet", "--short", "HEAD").stdout.decode().strip() or base
+    steps = list(next_steps(top, text, base))
     branch = "r3bench/" + re.sub(r"[^\w.-]+", "-", patch.stem).strip("-.")
-    title, _, evidence = message.partition("\n\n")
-    title = " ".join(title.split())
-    _commit(top, patch, branch, message, changed)
-    body = f"{title}\n\n```text\n{evidence.replace('```', chr(39) * 3)}```\n\n" + "\n".join(
-        f"- {line}" for line in steps
-    )
+    title, evidence = _said(text)
+    _commit(top, patch, branch, was, _message(title, evidence), changed)
+    lines = "\n".join(f"- {line}" for line in steps)
+    body = f"{title}\n\n```text\n{evidence.replace('```', chr(39) * 3)}\n```\n\n{lines}\n"
     branch_file, body_file = patch.with_suffix(".branch"), patch.with_suffix(".body.md")
     branch_file.write_text(f"{branch}\n", encoding="utf-8")
-    body_file.write_text(f"{body}\n", encoding="utf-8")
-    print(f"committed on {branch}; the pull request's text is in {body_file}")
+    body_file.write_text(body, encoding="utf-8")
+    print("\n".join(steps))
+    print(f"committed on {branch}, where you are now; the pull request's text is in {body_file}")
     print(f"push it: git push -u origin {shlex.quote(branch)}")
+    print(f"go back: git checkout {shlex.quote(was)}")
 
 
-def _commit(top: Path, patch: Path, branch: str, message: str, changed: str) -> None:
-    """Commit the patch on a new branch; where that fails, branch, index and file are as they were."""
-    file = f":(literal){changed}"
-    if git(top, "diff", "--quiet", "HEAD", "--", file).returncode:
-        raise TreeError(f"{changed} has changes that are in no commit, or there is no commit: commit them first")
-    was = git(top, "symbolic-ref", "--quiet", "--short", "HEAD").stdout or done(top, "rev-parse", "HEAD")
+def _said(text: str) -> tuple[str, str]:
+    """A patch's title in one line, and its evidence wrapped, without how to apply it: here it is applied."""
+    title, _, evidence = text.partition("\ndiff --git ")[0].strip().partition("\n\n")
+    lines = [line for line in evidence.splitlines() if not line.startswith("Apply with: ")]
+    return " ".join(title.split()), "\n".join(line if _FIELD.match(line) else _wrapped(line) for line in lines)
+
+
+def _wrapped(line: str) -> str:
+    return textwrap.fill(line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
+def _message(title: str, evidence: str) -> str:
+    """What git log shows: a title that is too long is cut in the subject, and stands in full below it."""
+    if len(title) <= WIDTH:
+        return f"{title}\n\n{evidence}\n"
+    subject = textwrap.wrap(title, WIDTH - 4, break_on_hyphens=False)[0]
+    return f"{subject} ...\n\n{_wrapped(title)}\n\n{evidence}\n"
+
+
+def _literal(file: str) -> str:
+    return f":(literal){file}"
+
+
+def _commit(top: Path, patch: Path, branch: str, was: str, message: str, changed: str) -> None:
+    """Commit the patch on a new branch; where that fails, branch (back to ``was``), index and file are as they were."""
+    file = _literal(changed)
     done(top, "switch", "--create", branch)
     with ExitStack() as undo:  # last in, first out
         undo.callback(done, top, "branch", "--quiet", "-D", branch)
-        undo.callback(done, top, "checkout", "--quiet", was.decode().strip(), "--")
+        undo.callback(done, top, "checkout", "--quiet", was, "--")
         undo.callback(done, top, "restore", "--source=HEAD", "--staged", "--worktree", "--", file)
         done(top, "apply", "--index", str(patch))
         done(top, "commit", "--quiet", "--cleanup=verbatim", "--message", message, "--", file)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -192,5 +193,37 @@ def test_a_pull_request_is_a_branch_a_commit_and_a_text(tree: Path, capsys: pyte
     assert "R3bench-Capture: captures/demo/k.zarr" in message
     body = (tree / "reports/demo/k.body.md").read_text()
     assert "your own compiler, on the patched source: not measured" in body
-    assert "- compare with the present capture: r3bench guard HEAD --captures captures/demo/k.zarr" in body
-    assert "git push -u origin r3bench/k" in capsys.readouterr().out
+    base = git("rev-parse", "--short", "main").strip()
+    compare = f"compare with the present capture: r3bench guard {base} --captures captures/demo/k.zarr"
+    assert f"- {compare}\n" in body
+    assert "git apply" not in body + message
+    assert capsys.readouterr().out.splitlines() == [
+        "changed: kernels/miniweather/kernels.cu",
+        compare,
+        "rebuild: build the application as you did before",
+        "record again, only if its results are meant to change: python -m kernels.miniweather.record",
+        f"committed on r3bench/k, where you are now; the pull request's text is in {tree}/reports/demo/k.body.md",
+        "push it: git push -u origin r3bench/k",
+        "go back: git checkout main",
+    ]
+
+
+def test_a_commit_has_a_short_subject_and_wrapped_lines(tree: Path) -> None:
+    description = "; ".join(f"change {number} of the loop in any of its rounds" for number in range(9))
+    patch = tree / "reports/demo/k.patch"
+    _, _, rest = patch.read_text().partition("\n\n")
+    wrapped = "\n".join(textwrap.wrap(f"demo/k: {description}", 100, subsequent_indent="  "))
+    patch.write_text(f"{wrapped}\n\n{rest}")
+    git("checkout", "-q", "--detach")
+    assert main(["apply", "reports/demo/k.patch", "--pull-request"]) == 0
+    message = git("show", "-s", "--format=%B").rstrip("\n")
+    subject, blank, *lines = message.split("\n")
+    assert subject == "demo/k: change 0 of the loop in any of its rounds; change 1 of the ..."
+    assert blank == ""
+    assert max(map(len, (subject, *lines))) <= 72
+    assert " ".join(message.split("\n\n")[1].split()) == f"demo/k: {description}"
+    assert "in   any" not in message
+    assert git("show", "-s", "--format=%(trailers:only,unfold)").split("\n")[:2] == [
+        "R3bench-Kernel: demo/k",
+        "R3bench-Capture: captures/demo/k.zarr",
+    ]
