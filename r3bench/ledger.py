@@ -288,7 +288,7 @@ _FIELDS: Mapping[str, Mapping[str, Any]] = {
     },
     "iteration": _STEP,
     "migration": _STEP,
-    "result": {"result": KernelResult},
+    "result": {"result": KernelResult, "time?": Finite},
 }
 
 

@@ -269,19 +269,35 @@ class Searches:
         terminalreporter.section("r3bench: search")
         for folder in sorted({path.parent for path in ledgers}):
             write_report(folder)
-            found, run = report.gather(path for path in ledgers if path.parent == folder)
-            for application, kernels in found.items():
+            found, run = report.gather(folder.glob("*.jsonl"))
+            mine, _ = report.gather(path for path in ledgers if path.parent == folder)
+            for application, searches in mine.items():
+                names = {search.kernel for search in searches}
+                kernels = [kernel for kernel in found[application] if kernel.kernel in names]
                 document = report.document(application, kernels, run)
                 terminalreporter.line(report.table(document, terminalreporter._tw.fullwidth))
                 terminalreporter.line(report.device_line(kernels[0].device, kernels[0].target))
                 for line in report.places(kernels):
                     terminalreporter.line(f"timed on {line}")
+                for line in outdone(searches, kernels):
+                    terminalreporter.line(line)
                 for line in written(folder.parent, kernels, terminalreporter.config.rootpath):
                     terminalreporter.line(line)
             for place in sorted(folder.glob("earlier/*")):
                 if place.stat().st_mtime >= self.began:
                     kept = os.path.relpath(place, terminalreporter.config.rootpath)
                     terminalreporter.line(f"the earlier results that these replace are kept in {kept}")
+
+
+def outdone(searches: Iterable[KernelResult], kernels: Iterable[KernelResult]) -> Iterator[str]:
+    """Which searches of this session did not become their kernels' results: another kind of search claims more."""
+    from r3bench.report.words import result_word
+
+    standing = {kernel.kernel: kernel.search for kernel in kernels}
+    for search in searches:
+        if standing[search.kernel] != search.search:
+            came_to = f"the search {search.search} came to: {result_word(search)}"
+            yield f"{search.kernel}: {came_to}; the report keeps what the search {standing[search.kernel]} found"
 
 
 def written(folder: Path, kernels: list[KernelResult], top: Path) -> Generator[str, None, None]:

@@ -73,13 +73,18 @@ def portable(result: KernelResult) -> KernelResult:
 
 
 def _reproduce(kernels: Sequence[KernelResult], run: Run) -> str:
-    """The command that searches again, as far as a ledger tells it; empty where nothing was searched."""
-    if not kernels:
-        return ""
+    """The commands that search again, one for each kind of search that gave a result, as far as ledgers tell them;
+    empty where nothing was searched."""
+    groups = {kernel.search: [k for k in kernels if k.search == kernel.search] for kernel in kernels}
+    return " && ".join(_command(group, run.kinds.get(kind, run), len(groups) == 1) for kind, group in groups.items())
+
+
+def _command(kernels: Sequence[KernelResult], run: Run, all_: bool) -> str:
+    """The command that searches these kernels again, ``all_`` those of their folder or only some."""
     settings = run.settings
     stores = [kernel.capture for kernel in kernels]
     folder = PurePosixPath(stores[0]).parent.as_posix()
-    where = stores[0] if len(stores) == 1 else folder
+    where = folder if all_ and len(stores) > 1 else " ".join(stores)
     first = f"pytest --r3-evolve {where} --r3-device {kernels[0].device} --r3-seed {kernels[0].seed}"
     named = [f"--r3-{name} {settings[name]}" for name in ("search", "iterations", "trials") if settings.get(name)]
     seconds = (settings.get("limits") or {}).get("seconds")

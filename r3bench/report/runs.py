@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from r3bench.ledger import KernelResult, Record, read, results
 from r3bench.report import kinds
+from r3bench.report.words import claimed
 from r3bench.stats import block_statistic
 
 _CURVE = 100  # points of a curve: each improvement is one, and the last evaluation
@@ -19,7 +20,7 @@ _PICTURES = 4  # of wrong results, for each kernel
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """What was read beside the results: settings and options of the searches, damaged lines, and per kernel the
-    document's parts.
+    document's parts. ``kinds`` tells the settings and options apart by kind of search.
 
     ``parts`` maps a kernel to ``convergence``, ``searches``, ``archive``, ``replies`` and ``pictures``, each only where
     there is any.
@@ -29,41 +30,75 @@ class Run:
     options: Mapping[str, str] = field(default_factory=dict)
     damaged: int = 0
     parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    kinds: Mapping[str, Run] = field(default_factory=dict)
 
     def of(self, kernel: str) -> dict[str, Any]:
         return dict(self.parts.get(kernel, {}))
 
 
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """One search of a kernel, and what its ledger says of it."""
+
+    result: KernelResult
+    records: Sequence[Record]
+
+    @property
+    def ended(self) -> float:
+        return max(float(record.get("time", 0.0)) for record in self.records if record["kind"] == "result")
+
+    @property
+    def began(self) -> bool:
+        return self.result.status != "interrupted" or self.result.before != ""
+
+    @property
+    def subject(self) -> tuple[str, ...]:
+        """What was searched: text, capture and device."""
+        return self.result.before, self.result.content_hash, self.result.device, self.result.target
+
+
 def gather(ledgers: Iterable[Path]) -> tuple[dict[str, list[KernelResult]], Run]:
     """Results by application, and what else the ledgers say. LedgerError where one cannot be read.
 
-    Ledgers of other kinds of search (``<kernel>.<search>.jsonl``) add to their kernel's ``convergence`` and
-    ``searches``, and no result.
+    A kernel has a ledger for each kind of search (``<kernel>.jsonl``, ``<kernel>.<search>.jsonl``) and one result, that
+    of :func:`_standing`; the others add to its ``convergence`` and ``searches``.
     """
-    found: dict[str, dict[str, KernelResult]] = {}
-    parts: dict[str, dict[str, Any]] = {}
-    run: Record = {}
+    found: dict[str, list[_Search]] = {}
+    runs: dict[str, Run] = {}
     damaged = 0
     for path in sorted(ledgers, key=lambda path: (path.name.count("."), path.name)):
         records, torn = read(path)
         damaged += torn
-        run = run or next((r for r in records if r["kind"] == "run" and "settings" in r), {})
+        run = next((r for r in records if r["kind"] == "run" and "settings" in r), {})
         for result in results(records):
-            kernels = found.setdefault(result.kernel.split("/")[0], {})
-            own = [record for record in records if record.get("kernel") == result.kernel]
-            if kernels.setdefault(result.kernel, result) is result:
-                parts[result.kernel] = _parts(own, result)
-            else:
-                parts[result.kernel].setdefault("convergence", {}).update(_curves(own, result))
-            parts[result.kernel].setdefault("searches", {})[result.search] = kinds.about(result)
-    return {name: list(kernels.values()) for name, kernels in found.items()}, Run(
-        settings=run.get("settings", {}), options=run.get("options", {}), damaged=damaged, parts=parts
-    )
+            own = [record for record in records if _kernel(record) == result.kernel]
+            found.setdefault(result.kernel, []).append(_Search(result, own))
+            runs.setdefault(result.search, Run(settings=run.get("settings", {}), options=run.get("options", {})))
+    standing = {kernel: _standing(searches) for kernel, searches in found.items()}
+    parts = {kernel: _parts(searches, standing[kernel]) for kernel, searches in found.items()}
+    applications: dict[str, list[KernelResult]] = {}
+    for kernel, search in standing.items():
+        applications.setdefault(kernel.split("/")[0], []).append(search.result)
+    first = next(iter(runs.values()), Run())
+    return applications, replace(first, damaged=damaged, parts=parts, kinds=runs)
 
 
-def _parts(records: Sequence[Record], result: KernelResult) -> dict[str, Any]:
+def _kernel(record: Record) -> Any:
+    return record["result"]["kernel"] if record["kind"] == "result" else record.get("kernel")
+
+
+def _standing(searches: Sequence[_Search]) -> _Search:
+    """The search that a kernel's result and files are of: the largest claim among those of what was searched last, the
+    full search where none claims more. What was claimed of an earlier text says nothing of this one."""
+    last = max(searches, key=lambda search: (search.began, search.ended))
+    return max((s for s in searches if s.subject == last.subject), key=lambda search: claimed(search.result))
+
+
+def _parts(searches: Sequence[_Search], standing: _Search) -> dict[str, Any]:
+    records = standing.records
     parts = {
-        "convergence": _curves(records, result),
+        "convergence": {kind: curve for s in searches for kind, curve in _curves(s.records, s.result).items()},
+        "searches": {s.result.search: kinds.about(s.result) for s in searches},
         "archive": _archive(records),
         "replies": _replies(records),
         "pictures": list(_pictures(records)),

@@ -8,13 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from r3bench import report
 from r3bench.errors import LedgerError
 from r3bench.evolve.propose import Reply
-from r3bench.ledger import KernelResult, Ledger
+from r3bench.ledger import Arm, KernelResult, Ledger
 from r3bench.model import Difference, Measurement, Outcome, Status, Target, Verdict
 from r3bench.nouns import decode, encode
+from r3bench.plugin.searches import outdone
 from r3bench.report import document, gather, load, table
 from r3bench.report.files import RENDERINGS
+from tests.search.fake_server import comparison
 from tests.unit.test_report import GUARD, IMPROVED
 
 
@@ -35,10 +38,12 @@ def outcome(ns: float | None, unit: int = 0, picture: tuple[str, ...] = ()) -> d
     return dict(encode(found))
 
 
-def written(folder: Path, name: str, result: KernelResult, records: list[tuple[str, dict[str, Any]]]) -> Path:
+def written(
+    folder: Path, name: str, result: KernelResult, records: list[tuple[str, dict[str, Any]]], **settings: str
+) -> Path:
     path = folder / name
     with Ledger.open(path) as ledger:
-        ledger.append("run", format=1, settings={"trials": 3}, options={"gate": "5"})
+        ledger.append("run", format=1, settings={"trials": 3, **settings}, options={"gate": "5"})
         for kind, record in records:
             ledger.append(kind, kernel=result.kernel, **record)
         ledger.append("result", kernel=result.kernel, result=encode(result))
@@ -78,7 +83,7 @@ def test_a_long_curve_is_thinned_and_keeps_its_end(tmp_path: Path) -> None:
     assert curve[-1][:1] + curve[-1][2:3] == [300, 701.0]
 
 
-def test_another_kind_of_search_adds_its_curve_and_no_result(tmp_path: Path) -> None:
+def test_another_kind_of_search_that_claims_less_adds_its_curve_and_no_result(tmp_path: Path) -> None:
     full = written(tmp_path, "k.jsonl", IMPROVED, evaluations(100.0, 60.0))
     bo = written(
         tmp_path, "k.bo.jsonl", replace(IMPROVED, search="bo", status="not improved"), evaluations(100.0, 70.0)
@@ -87,6 +92,45 @@ def test_another_kind_of_search_adds_its_curve_and_no_result(tmp_path: Path) -> 
     assert [kernel.status for kernel in found["demo"]] == ["improved"]
     assert set(run.of("demo/k")["searches"]) == {"full", "bo"}
     assert {name: curve[-1][2] for name, curve in run.of("demo/k")["convergence"].items()} == {"full": 60.0, "bo": 70.0}
+
+
+def test_the_largest_claim_of_any_search_of_the_same_text_is_the_result_and_has_its_files(tmp_path: Path) -> None:
+    ledgers = tmp_path / "demo" / "ledger"
+    none = replace(IMPROVED, status="not improved", after=None, configuration=None, arms=())
+    bo = replace(IMPROVED, search="bo", after=None, arms=(Arm(name="configuration", comparison=comparison(2.0)),))
+    written(ledgers, "k.jsonl", none, evaluations(100.0, 90.0))
+    written(ledgers, "k.bo.jsonl", bo, evaluations(100.0, 50.0), search="bo")
+    written(ledgers, "other.jsonl", replace(none, kernel="demo/other"), evaluations(100.0))
+    report.write(ledgers.glob("*.jsonl"), tmp_path)
+    made = json.loads((tmp_path / "demo" / "report.json").read_text())
+    assert [(k["kernel"], k["search"], k["status"]) for k in made["kernels"]] == [
+        ("demo/k", "bo", "improved"),
+        ("demo/other", "full", "not improved"),
+    ]
+    assert (tmp_path / "demo" / "k.json").exists()
+    assert not (tmp_path / "demo" / "k.patch").exists()
+    first, second = made["reproduce"].split(" && ")
+    assert "captures/demo/k.zarr --r3-device cpu --r3-seed 1 --r3-search bo" in first
+    assert "--r3-search" not in second
+    assert list(outdone([bo], [IMPROVED])) == [
+        "demo/k: the search bo came to: improved; the report keeps what the search full found"
+    ]
+    assert not list(outdone([bo], [bo]))
+
+
+def test_a_claim_of_an_earlier_text_is_no_result_of_the_text_searched_last(tmp_path: Path) -> None:
+    bo = written(tmp_path, "k.bo.jsonl", replace(IMPROVED, search="bo"), evaluations(100.0, 50.0))
+    patched = replace(IMPROVED, before=IMPROVED.after or "", status="not improved", after=None, arms=())
+    full = written(tmp_path, "k.jsonl", patched, evaluations(60.0))
+    (result,) = gather([bo, full])[0]["demo"]
+    assert (result.search, result.status) == ("full", "not improved")
+
+
+def test_a_search_that_was_interrupted_before_it_began_takes_no_result_away(tmp_path: Path) -> None:
+    full = written(tmp_path, "k.jsonl", IMPROVED, evaluations(100.0, 50.0))
+    stopped = replace(IMPROVED, search="bo", status="interrupted", before="", after=None, arms=())
+    bo = written(tmp_path, "k.bo.jsonl", stopped, [])
+    assert gather([full, bo])[0]["demo"] == [IMPROVED]
 
 
 def test_the_archive_is_the_best_of_every_cell(tmp_path: Path) -> None:
