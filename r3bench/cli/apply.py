@@ -81,6 +81,8 @@ def require_source(top: Path, patch: Path, text: str, changed: str) -> None:
     from r3bench import store
 
     name = dict(_FIELD.findall(text))["Capture"]
+    if not (top / name).resolve().is_relative_to(top.resolve()):
+        raise TreeError(f"{patch} is for {name}, which lies outside {top}: name a .patch that a search wrote")
     try:
         source = store.open_capture(top / name).source
     except CaptureError as error:
@@ -91,13 +93,15 @@ def require_source(top: Path, patch: Path, text: str, changed: str) -> None:
 
 
 def read(patch: Path) -> str:
-    """A patch that a search wrote; TreeError for anything else."""
+    """A patch that a search wrote; TreeError for anything else, so for fields that its reader does not see first."""
     try:
         text = patch.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise TreeError(f"{patch} cannot be read ({error}): name a .patch that a search wrote") from error
-    if len(dict(_FIELD.findall(text))) != 2:
-        raise TreeError(f"{patch} does not say which kernel it is for: name a .patch that a search wrote")
+    above = f"\n{text}".partition("\ndiff --git ")[0]
+    fields = sorted(name for name, _ in _FIELD.findall(text))
+    if fields != ["Capture", "Kernel"] or len(_FIELD.findall(above)) != 2:
+        raise TreeError(f"{patch} does not say once, above its diff, which kernel it is for: name a search's .patch")
     return text
 
 

@@ -75,7 +75,8 @@ def _shown(capture: Capture) -> Iterator[str]:
         yield f"  source: {source.main}, lines {source.span[0]} to {source.span[1]}{linked}"
     if capture.lacks:
         yield f"  recorded {capture.lacks}"
-    yield f"  image: {capture.image_format or 'none'}; " + ", ".join(f"{k} {v}" for k, v in capture.recorded_on)
+    recorded_on = ", ".join(f"{name} {value}" for name, value in capture.recorded_on)
+    yield "  image: " + "; ".join(filter(None, (capture.image_format or "none", recorded_on)))
     for p in capture.parameters:
         kind = " ".join(filter(None, ("const" if p.const else "", p.kind, p.dtype)))
         yield f"  parameter {p.name}: {kind} at {p.offset}, {p.size} bytes"

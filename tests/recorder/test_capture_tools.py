@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from r3bench import Session, store
 from r3bench.cli import main
+from r3bench.cli.capture import _shown
 from r3bench.record.times import Times
 
 KERNEL = """
@@ -51,6 +53,12 @@ def test_show(capture: Path, tool: Tool) -> None:
     assert "command: /home/me/demo --secret" in text
     assert "parameter in: const pointer float64 at 0, 8 bytes" in text
     assert "out: 32768 bytes of device memory, written" in text
+
+
+def test_an_image_is_followed_by_what_is_known_of_where_it_was_recorded(capture: Path) -> None:
+    known = replace(store.open_capture(capture), image_format=None, recorded_on=(("arch", "sm_90"), ("launch_us", "3")))
+    assert "  image: none; arch sm_90, launch_us 3" in _shown(known)
+    assert "  image: none" in _shown(replace(known, recorded_on=()))
 
 
 def test_verify(capture: Path, tool: Tool) -> None:

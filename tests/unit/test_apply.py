@@ -67,13 +67,15 @@ def test_a_patch_is_applied_and_the_next_steps_are_told(tree: Path, capsys: pyte
     [
         ("kernels/miniweather/kernels.cu", "setup.py", "changes setup.py, which is no source of captures/demo/k.zarr"),
         ("demo/k.zarr", "demo/none.zarr", "is for captures/demo/none.zarr, which cannot be read"),
-        ("captures/demo/k.zarr", "../k.zarr", "is for ../k.zarr, which cannot be read"),
+        ("captures/demo/k.zarr", "../k.zarr", "is for ../k.zarr, which lies outside"),
+        ("captures/demo/k.zarr", "linked/k.zarr", "is for linked/k.zarr, which lies outside"),
     ],
 )
 def test_a_patch_of_another_file_than_its_kernels_is_refused(
     tree: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, says: str
 ) -> None:
     (tree / "setup.py").write_text(BEFORE)
+    (tree / "linked").symlink_to(CAPTURE.parent)
     git("add", "-A")
     git("commit", "-qm", "one file more")
     patch = tree / "reports/demo/k.patch"
@@ -173,7 +175,22 @@ def test_what_no_search_wrote_is_refused(tree: Path, capsys: pytest.CaptureFixtu
     (tree / "any.patch").write_text("diff --git a/x b/x\n")
     assert main(["apply", "any.patch"]) == 3
     assert main(["apply", "none.patch"]) == 3
-    assert "a search wrote" in capsys.readouterr().err
+    assert "a search" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("below", [True, False])
+@pytest.mark.parametrize("name", ["Kernel: demo/other", "Capture: captures/demo/other.zarr"])
+def test_what_a_patch_is_for_stands_once_and_above_the_diff(
+    name: str, below: bool, tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    patch = tree / "reports/demo/k.patch"
+    text = patch.read_text()
+    patch.write_text(f"{text}R3bench-{name}\n" if below else f"R3bench-{name}\n{text}")
+    assert main(["apply", "--check", str(patch)]) == 3
+    above, diff, change = text.partition("diff --git ")
+    patch.write_text(f"{diff}{change}{above}")  # both once, but only where git no longer reads
+    assert main(["apply", "--check", str(patch)]) == 3
+    assert capsys.readouterr().err.count("does not say once, above its diff, which kernel it is for") == 2
 
 
 def test_a_pull_request_is_a_branch_a_commit_and_a_text(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
