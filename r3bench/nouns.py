@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -50,7 +51,7 @@ def typed(hint: Any, data: Any) -> Any:
     """Data as what a type hint says: a noun, a tuple of them, a plain value. Raises as :func:`decode` does."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (types.UnionType, typing.Union):
-        return None if data is None else typed(next(p for p in parts if p is not type(None)), data)
+        return _member(parts, data)
     if origin is tuple:
         kinds = [parts[0]] * len(exactly(list, data)) if parts[-1] is Ellipsis else parts
         return tuple(typed(kind, item) for kind, item in zip(kinds, exactly(list, data), strict=True))
@@ -66,6 +67,17 @@ def typed(hint: Any, data: Any) -> Any:
     if hint in (float, Finite):
         return float(data) if hint is float and data in ("inf", "-inf", "nan") else _number(data)
     return exactly(hint, data) if hint in (int, str, bool, bytes, dict) else data
+
+
+def _member(kinds: Sequence[Any], data: Any) -> Any:
+    """Data as the member of a union that it fits, the one of just its type before others."""
+    if data is None and type(None) in kinds:
+        return None
+    *others, last = sorted((kind for kind in kinds if kind is not type(None)), key=lambda kind: kind is not type(data))
+    for kind in others:
+        with suppress(ValueError, TypeError, KeyError):
+            return typed(kind, data)
+    return typed(last, data)
 
 
 @cache
