@@ -100,6 +100,8 @@ def promote(court: Court, finalists: Iterable[Finalist], recorded: Source, found
         contests += found.promotions[-1].decision not in (None, Decision.REFUSED)
         if comparison is not None and comparison.decision is Decision.FASTER:
             _settle(court, finalist, comparison, recorded, found)
+        elif comparison is not None and comparison.candidate_ns is not None and not found.arms:
+            found.arms = [Arm(name=_arm(finalist), comparison=comparison)]  # of the best, where none is promoted
 
 
 def _marked(finalist: Finalist, found: Verdicts) -> str:

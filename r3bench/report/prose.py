@@ -12,6 +12,7 @@ from r3bench.report.patches import also, overlap_words
 from r3bench.report.terminal import HEAD, row
 from r3bench.report.words import (
     as_sentence,
+    baseline_time,
     busy_line,
     course,
     duration,
@@ -61,8 +62,11 @@ surely faster by more than the gate; *unstable*: the best candidate's gain was n
 fresh process; *failed*: the baseline itself does not replay; *interrupted*: stopped before it was done.
 - *patch alone*: the changed source under the default compiler and the recorded launch; *with configuration*: with the \
 compiler configuration and block shape found, and the source change where there is one. A dash: there is no such \
-candidate, or it adds nothing that is sure. Each was compared with the baseline on the launch of the search, one patch \
+candidate, or it adds nothing that is sure. In a row without a gain: the contest of the best \
+candidate, which claims nothing. Each was compared with the baseline on the launch of the search, one patch \
 at a time.
+- *baseline*: its time in the contest; *ranked*: none was held, so its time beside all that was built at the same \
+time, which may be many times as long.
 - *evaluations*: all replays of a search: the trials of all sources, the best ones timed again, checks on further \
 launches and on other kernels.
 - *evaluations spent*: seconds of all evaluations together. Building: *frontend* (source to LLVM IR), *specialize* \
@@ -103,7 +107,7 @@ def _section(entry: Entry) -> Iterator[str]:
     result = result_of(entry)
     yield (
         f"{escape(result_word(result).capitalize())}: {escape(result.detail)}. Baseline: {escape(result.baseline)}, "
-        + (f"{duration(result.baseline_ns)} a launch; {result.evaluations} evaluations, seed {result.seed}.")
+        + (f"{baseline_time(result)} a launch; {result.evaluations} evaluations, seed {result.seed}.")
     )
     yield ""
     for arm in result.arms:

@@ -9,7 +9,7 @@ from tabulate import tabulate
 from r3bench.ledger import KernelResult
 from r3bench.report import guards
 from r3bench.report.documents import Document, result_of
-from r3bench.report.words import duration, one_line, result_word, speedup
+from r3bench.report.words import baseline_time, one_line, result_word, speedup
 
 HEAD = ("kernel", "result", "patch alone", "with configuration", "baseline")
 _NARROW = ("kernel", "result", "patch", "with config.", "baseline")
@@ -48,4 +48,4 @@ def row(result: KernelResult, *, intervals: bool = True) -> list[str]:
     """Kernel, result, the two speedups, the baseline's time."""
     full = result.arm("patch and configuration") or result.arm("configuration")
     speedups = [speedup(comparison, intervals) for comparison in (result.arm("patch"), full)]
-    return [result.kernel.split("/", 1)[-1], result_word(result), *speedups, duration(result.baseline_ns)]
+    return [result.kernel.split("/", 1)[-1], result_word(result), *speedups, baseline_time(result)]

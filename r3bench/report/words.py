@@ -50,6 +50,16 @@ def duration(ns: float | None) -> str:
     return f"{ns / 1e9:.3g} s"
 
 
+def baseline_time(result: KernelResult) -> str:
+    """The time of a launch before anything was changed: of a contest, else what ranked beside all that was built."""
+    return f"{'ranked ' if result.baseline_ns and not in_contest(result) else ''}{duration(result.baseline_ns)}"
+
+
+def in_contest(result: KernelResult) -> bool:
+    """Whether the baseline's time is that of a contest."""
+    return any(arm.comparison.baseline_ns for arm in result.arms)
+
+
 def words(comparison: Comparison) -> str:
     """A comparison in one line: decision, speedup, interval, confidence, smallest effect."""
     if comparison.speedup is None or comparison.decision is Decision.REFUSED:

@@ -56,6 +56,19 @@ def test_what_was_made_from_a_text_that_failed_is_passed_over_and_the_next_best_
     assert len(server.compared) == 1
 
 
+def test_where_none_is_promoted_the_contest_of_the_best_is_kept_and_a_promotion_replaces_it(tmp_path: Path) -> None:
+    def model(variant: Variant, unit: int) -> Behaviour:
+        return Behaviour(ns=500.0 if "good" in text_of(variant) else 1000.0)
+
+    equal = [finalist("a", "x"), finalist("b", "y")]
+    found = promoted(tmp_path / "none", FakeServer(model), equal, contests=2)
+    assert (found.winner, len(found.promotions)) == (None, 2)
+    assert [(arm.name, arm.comparison.decision) for arm in found.arms] == [("patch", found.promotions[0].decision)]
+    assert found.arms[0].comparison.baseline_ns == 1000.0
+    found = promoted(tmp_path / "one", FakeServer(model), [equal[0], finalist("c", "good")], contests=2)
+    assert [arm.comparison.decision for arm in found.arms] == [Decision.FASTER]
+
+
 def test_a_configuration_that_fails_does_not_mark_the_text(tmp_path: Path) -> None:
     def fails_at(variant: Variant, level: Level) -> str:
         return "out differs" if variant.configuration != Configuration() else ""

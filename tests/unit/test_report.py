@@ -223,6 +223,20 @@ def test_long_text_is_cut_between_words() -> None:
     assert "..." not in text
 
 
+def test_a_baseline_is_that_of_a_contest_or_said_to_be_of_the_ranking() -> None:
+    slower = replace(comparison(1.01), decision=Decision.SAME)
+    held = replace(PLAIN, kernel="demo/held", arms=(Arm(name="patch", comparison=slower),))
+    document = report.document("demo", [PLAIN, held])
+    text = report.markdown(document)
+    assert "| plain | no gain | - | - | ranked 12.3 us | 42 |" in text
+    assert "| held | no gain | 1.01x (1.00 to 1.02) | - | 12.3 us | 42 |" in text
+    assert "ranked 12.3 us a launch" in text
+    assert report.table(document).count("ranked") == 1
+    page = report.html(document)
+    assert "held 12.3 us to" not in page.split("logarithmic. ")[0]
+    assert "plain 12.3 us to" not in page, "no point of a chart of contests"
+
+
 def test_no_source_change_no_patch() -> None:
     assert report.patch(PLAIN) is None
     assert report.diff(PLAIN) is None

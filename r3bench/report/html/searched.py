@@ -17,9 +17,11 @@ from r3bench.report.patches import also, overlap_words
 from r3bench.report.prose import legend
 from r3bench.report.words import (
     as_sentence,
+    baseline_time,
     busy_line,
     course,
     duration,
+    in_contest,
     places,
     result_word,
     source_name,
@@ -83,7 +85,7 @@ def _row(kernel: KernelResult) -> list[Cell | str]:
     name = element("a", kernel.kernel, href=f"#{anchor(kernel.kernel)}")
     return [
         *(name, Cell(badge(result_word(kernel))), _gain(kernel.arm("patch")), _gain(full)),
-        Cell(duration(kernel.baseline_ns), kernel.baseline_ns or 0.0),
+        Cell(baseline_time(kernel), kernel.baseline_ns or 0.0),
         Cell(str(kernel.evaluations), kernel.evaluations),
     ]
 
@@ -100,7 +102,7 @@ def best_arm(kernel: KernelResult) -> Comparison | None:
 
 
 def _overview(kernels: Sequence[KernelResult]) -> Iterator[Markup]:
-    points = [_point(kernel) for kernel in kernels if kernel.baseline_ns]
+    points = [_point(kernel) for kernel in kernels if in_contest(kernel)]
     rows = [
         (kernel.kernel.split("/", 1)[-1] + _SUFFIX[arm.name], arm.comparison)
         for kernel in kernels
@@ -116,7 +118,7 @@ def _overview(kernels: Sequence[KernelResult]) -> Iterator[Markup]:
         shown.append(figure("Speedups and their intervals", charts.forest(rows, rows[0][1].gate), note=note))
     if points:
         chart = charts.scatter(points, "time of the baseline", "time under r3bench")
-        shown.append(figure("Time of a launch", chart, note="Hollow: nothing surely faster was found."))
+        shown.append(figure("Time of a launch", chart, note="Times of contests. Hollow: nothing surely faster."))
     written = [found for kernel in kernels if (found := _written(kernel)) is not None]
     if written:
         speed = charts.size(written[0].speed)
@@ -185,7 +187,7 @@ def _methods(entries: Sequence[Entry]) -> Iterator[Markup]:
 
 
 def _section(entry: Entry, kernel: KernelResult, lines: int) -> Markup:
-    summary = f"{as_sentence(kernel.detail)} Baseline: {kernel.baseline}, {duration(kernel.baseline_ns)} a launch; "
+    summary = f"{as_sentence(kernel.detail)} Baseline: {kernel.baseline}, {baseline_time(kernel)} a launch; "
     summary += f"{kernel.evaluations} evaluations, seed {kernel.seed}."
     figures = [*(contest(arm.name, arm.comparison) for arm in kernel.arms), *_search_figures(entry, kernel)]
     return element(
