@@ -8,7 +8,7 @@ from importlib import metadata
 
 from r3bench.errors import R3Error
 
-# Distribution, the extra that installs it ("" = always installed), and what it is for.
+# Distribution, what installs it ("" = r3bench alone), and what it is for.
 PACKAGES = (
     ("pytest", "", "runs captures as tests"),
     ("pytest-benchmark", "", "timing table, JSON, comparison, histogram"),
@@ -20,12 +20,12 @@ PACKAGES = (
     ("tree-sitter-cuda", "", "source rewrites by rule"),
     ("jsonschema", "", "reports: what does not fit is told"),
     ("msgpack", "", "r3bench serve and its clients"),
-    ("httpx", "openai", "language models by OpenAI's protocol"),
-    ("litellm", "llm", "language models of any provider"),
-    ("pytest-xdist", "test", "pytest -n"),
-    ("matplotlib", "plots", "plots of a report for publication"),
-    ("distributed", "cluster", "many devices: pytest --r3-cluster"),
-    ("clang-tidy", "toolkit", "clang's CUDA headers, for sources that include CUDA's own"),
+    ("httpx", "r3bench[openai]", "language models by OpenAI's protocol"),
+    ("litellm", "r3bench[llm]", "language models of any provider"),
+    ("pytest-xdist", "pytest-xdist", "pytest -n"),
+    ("matplotlib", "r3bench[plots]", "plots of a report for publication"),
+    ("distributed", "r3bench[cluster]", "many devices: pytest --r3-cluster"),
+    ("clang-tidy", "r3bench[toolkit]", "clang's CUDA headers, for sources that include CUDA's own"),
 )
 
 Row = tuple[str, str, str, str]
@@ -38,12 +38,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def package_rows() -> list[Row]:
     rows = []
-    for name, extra, purpose in PACKAGES:
+    for name, source, purpose in PACKAGES:
         try:
             rows.append(("package", name, metadata.version(name), purpose))
         except metadata.PackageNotFoundError:
-            remedy = f"optional; pip install {name}" if extra else "reinstall r3bench"
-            rows.append(("package", name, "missing", remedy))
+            remedy = f"optional; pip install '{source}'" if source else "reinstall r3bench"
+            rows.append(("package", name, "missing", f"{purpose}; {remedy}"))
     return rows
 
 
@@ -83,7 +83,11 @@ def tool_rows() -> list[Row]:
     from r3bench.devices.cuda import sanitizer, watched
 
     found = (
-        ("compute-sanitizer", sanitizer.find(), "checked launches before a gain is claimed; pip install r3bench[cuda]"),
+        (
+            "compute-sanitizer",
+            sanitizer.find(),
+            "checked launches before a gain is claimed; pip install 'r3bench[cuda]'",
+        ),
         ("ncu", watched.find("ncu"), "hardware counters for whoever proposes; part of a CUDA toolkit"),
     )
     return [("tool", name, "there" if path else "not here", f"on a GPU: {purpose}") for name, path, purpose in found]
@@ -96,5 +100,5 @@ def doctor(arguments: argparse.Namespace) -> int:
     rows = [compiler_row(), seal_row(), *device_rows(), *tool_rows(), *package_rows()]
     print(f"r3bench {metadata.version('r3bench')} on Python {platform.python_version()}, {platform.platform()}\n")
     print(tabulate(rows, headers=("what", "name", "state", "detail"), maxcolwidths=[None, None, None, 78]))
-    needed = {"clang", "cpu"} | {name for name, extra, _ in PACKAGES if not extra}
+    needed = {"clang", "cpu"} | {name for name, source, _ in PACKAGES if not source}
     return int(any(row[1] in needed and row[2] in {"unusable", "missing"} for row in rows))

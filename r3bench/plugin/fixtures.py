@@ -29,7 +29,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         raise pytest.Collector.CollectError(f"replay_unit: {error}") from error
     if not captures:
         named = ", ".join(map(str, folders)) or "nothing"
-        raise pytest.Collector.CollectError(f"replay_unit: the ini key r3_captures names {named}: no capture is there")
+        raise pytest.Collector.CollectError(
+            f"replay_unit: the ini key r3_captures names {named}: no capture is there; "
+            "write the line 'r3_captures = captures' (your folder of captures) into pytest.ini, below [pytest]"
+        )
     units = [(capture, unit.index) for capture in captures for unit in capture.units]
     ids = [f"{capture.name}-{index}" for capture, index in units]
     metafunc.parametrize("replay_unit", units, ids=ids, indirect=True)

@@ -49,7 +49,12 @@ OPTIONS = (
     ("axes", "instructions,distance", "LIST", "what spans the archive: also registers, shared, spills"),
     ("stale", "", "N", "programs that may join an island before a child is judged (default: a quarter of the elites)"),
     ("proposing", "4", "N", "answers awaited at once"),
-    ("seconds", "10", "S", "time for the search of each kernel, before promotion; a run's kernels share it"),
+    (
+        "seconds",
+        "10",
+        "S",
+        "time for the search of each kernel, which a run's kernels share; promotion takes 5 to 30 s a kernel on top",
+    ),
     ("evaluations", "", "N", "configurations evaluated in the whole search, before promotion"),
     ("tokens", "", "N", "tokens that models may read and write in the whole search"),
     ("dollars", "", "USD", "what models may cost in the whole search"),

@@ -34,7 +34,13 @@ def test_replay_unit_runs_over_all_units(project: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*test_units?app/difference-0?*", "*test_units?app/scale-1?*"])
 
 
-@pytest.mark.parametrize(("folder", "sentence"), [("nowhere", "*replay_unit: *nowhere*"), ("", "*r3_captures names*")])
+@pytest.mark.parametrize(
+    ("folder", "sentence"),
+    [
+        ("nowhere", "*replay_unit: *nowhere*"),
+        ("", "*r3_captures names nothing*; write the line 'r3_captures = captures' *into pytest.ini*"),
+    ],
+)
 def test_captures_that_are_not_there_are_one_sentence(project: pytest.Pytester, folder: str, sentence: str) -> None:
     project.makepyfile(test_mine="def test_units(replay_unit): pass")
     project.makeini(f"[pytest]\nr3_captures = {folder}\n")

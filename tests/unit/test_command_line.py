@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
 
 import pytest
 
-from r3bench.cli import UNREAD
+from r3bench.cli import UNREAD, doctor
 
 
 @pytest.mark.parametrize("command", [("capture", "show", "captures/miniweather"), ("calibrate", "--help")])
@@ -29,3 +32,23 @@ def test_a_reader_that_is_gone_ends_a_command_quietly(command: tuple[str, ...], 
         os.close(write)
     assert (ended.returncode, ended.stderr) == (UNREAD, "")
     assert UNREAD == 141
+
+
+def test_what_is_missing_says_what_it_is_for_and_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    told = {name: detail for _, name, state, detail in doctor.package_rows() if state == "missing"}
+    assert told["distributed"] == "many devices: pytest --r3-cluster; optional; pip install 'r3bench[cluster]'"
+    assert told["zarr"] == "captures; reinstall r3bench"
+
+
+def test_what_is_missing_can_be_installed_by_that_extra(pytestconfig: pytest.Config) -> None:
+    project = tomllib.loads((pytestconfig.rootpath / "pyproject.toml").read_text())["project"]
+    extras = {f"r3bench[{name}]": needs for name, needs in project["optional-dependencies"].items()}
+    optional = [(name, source) for name, source, _ in doctor.PACKAGES if source]
+    assert optional
+    for name, source in optional:
+        needs = [source] if source == name else extras[source]
+        assert any(re.split(r"[><=]", need)[0] == name for need in needs), name
