@@ -205,15 +205,18 @@ class Guards:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self.document:
             return
-        from r3bench.report import device_line, table
+        from r3bench.report import device_line, guards, table
 
         guard = self.document["guard"]
         terminalreporter.section("r3bench: guard")
         if guard["kernels"]:
             terminalreporter.line(table(self.document, terminalreporter._tw.fullwidth))
         for row in guard["kernels"]:
-            for said in (row["detail"], *row["notes"]) if row["verdict"] != "identical" else row["notes"]:
+            notes = guards.own_notes(row, guard["kernels"])
+            for said in (row["detail"], *notes) if row["verdict"] != "identical" else notes:
                 terminalreporter.line(f"{row['kernel']}: {said}")
+        for note in guards.shared_notes(guard["kernels"]):
+            terminalreporter.line(note)
         if any(row["comparison"] for row in guard["kernels"]):
             terminalreporter.line(device_line(self.document["device"], self.document["target"]))
         terminalreporter.line(guard["sentence"])

@@ -40,6 +40,25 @@ def row(finding: Finding, *, interval: bool = True) -> list[str]:
     return [finding["kernel"], finding["verdict"], change(contest, interval), *map(duration, times)]
 
 
+def shared_notes(found: Sequence[Finding]) -> list[str]:
+    """What is noted of several kernels, said once with their names."""
+    return [f"{', '.join(kernels)}: {note}" for note, kernels in _noted(found).items() if len(kernels) > 1]
+
+
+def own_notes(finding: Finding, found: Sequence[Finding]) -> list[str]:
+    """What is noted of one kernel alone."""
+    noted = _noted(found)
+    return [note for note in finding.get("notes", ()) if len(noted[note]) == 1]
+
+
+def _noted(found: Sequence[Finding]) -> dict[str, list[str]]:
+    kernels: dict[str, list[str]] = {}
+    for finding in found:
+        for note in finding.get("notes", ()):
+            kernels.setdefault(note, []).append(finding["kernel"])
+    return kernels
+
+
 def layouts(document: Mapping[str, Any]) -> Sequence[tuple[Sequence[Sequence[str]], Sequence[str]]]:
     """Rows and heads for the terminal, the fullest first."""
     found = document["guard"]["kernels"]
@@ -55,7 +74,13 @@ def markdown(document: Mapping[str, Any]) -> str:
     head += [f"{_sides(guard)} {escape(where_line(document), 1000)}", ""]
     head += ["To reproduce:", "", command(guard["reproduce"])]
     head += [f"- could not be guarded: {escape(error, 1000)}" for error in guard["errors"]]
-    sections = ["\n".join(folded(f"{f['kernel']}: {f['verdict']}", _evidence(f))) for f in found if _says(f)]
+    head += [f"- {escape(note, 2000)}" for note in shared_notes(found)]
+    notes = [own_notes(finding, found) for finding in found]
+    sections = [
+        "\n".join(folded(f"{f['kernel']}: {f['verdict']}", _evidence(f, own)))
+        for f, own in zip(found, notes, strict=True)
+        if f["detail"] or own or f["comparison"] or static_rows(f)
+    ]
     return bounded("\n".join(head), sections, "The evidence of the other kernels is in report.html.")
 
 
@@ -69,14 +94,10 @@ def _side(side: Mapping[str, Any]) -> str:
     return escape(f"{side['name']}{commit}")
 
 
-def _says(finding: Finding) -> bool:
-    return bool(finding["detail"] or finding.get("notes") or finding["comparison"])
-
-
-def _evidence(finding: Finding) -> Iterator[str]:
+def _evidence(finding: Finding, notes: Sequence[str]) -> Iterator[str]:
     if finding["detail"]:
         yield f"{escape(finding['detail'], 2000)}"
-    for note in finding.get("notes", ()):
+    for note in notes:
         yield f"- {escape(note, 2000)}"
     contest = comparison_of(finding)
     if contest is not None:

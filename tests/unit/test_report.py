@@ -16,6 +16,7 @@ from r3bench.ledger import Arm, Failures, KernelResult, Ledger, Promotion, Sourc
 from r3bench.model import Status, Verdict
 from r3bench.nouns import encode
 from r3bench.plugin.searches import written
+from r3bench.report import guards
 from r3bench.stats import Comparison, Decision, identical, refused
 from tests.search.fake_server import comparison
 
@@ -544,6 +545,20 @@ def test_a_guard_is_shown_worst_first_with_its_evidence() -> None:
     assert "- its capture changed" in text
     assert r"\<script\> does not build" in text
     assert "<b>" not in text
+
+
+def test_what_is_noted_of_several_kernels_of_a_guard_is_said_once_with_their_names() -> None:
+    reason = "no code for AMD GPUs from base and head: it calls pow"
+    kernels = [
+        {**GUARDED, "kernel": f"demo/{name}", "notes": [*notes, reason], "fails": False}
+        for name, notes in (("one", ["its own"]), ("two", []))
+    ]
+    document = {**GUARD, "guard": {**GUARD["guard"], "kernels": kernels}}
+    assert guards.shared_notes(kernels) == [f"demo/one, demo/two: {reason}"]
+    assert [guards.own_notes(kernel, kernels) for kernel in kernels] == [["its own"], []]
+    for text in (report.markdown(document), report.html(document)):
+        assert text.count("it calls pow") == 1
+        assert text.count("its own") == 1
 
 
 def test_a_long_guard_stays_a_comment() -> None:

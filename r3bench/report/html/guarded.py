@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from r3bench.report import guards
@@ -23,12 +23,14 @@ def guarded(document: Mapping[str, Any]) -> tuple[str, list[Markup]]:
     """Title and content."""
     guard = document["guard"]
     found = guard["kernels"]
-    said = [finding for finding in found if finding["fails"] or finding["notes"] or _timed(finding)]
+    notes = {finding["kernel"]: guards.own_notes(finding, found) for finding in found}
+    said = [finding for finding in found if finding["fails"] or notes[finding["kernel"]] or _timed(finding)]
     main = [
         *_overview(found),
         element("h2", "Kernels", id="kernels"),
         table("Worst first. Headings sort.", guards.HEAD, [_row(finding) for finding in found]),
-        *(_section(finding) for finding in said),
+        *bullets(guards.shared_notes(found)),
+        *(_section(finding, notes[finding["kernel"]]) for finding in said),
         element("h2", "To reproduce"),
         command(guard["reproduce"]),
         machine(document["conditions"]),
@@ -74,14 +76,14 @@ def _kind(decision: Decision) -> str:
     return decision.value if decision in (Decision.FASTER, Decision.SLOWER) else "same"
 
 
-def _section(finding: Finding) -> Markup:
+def _section(finding: Finding, notes: Sequence[str]) -> Markup:
     name, comparison = finding["kernel"], guards.comparison_of(finding)
     rows = guards.static_rows(finding)
     return element(
         "section",
         element("h2", name, " ", badge(finding["verdict"]), id=anchor(name)),
         element("p", as_sentence(finding["detail"])) if finding["detail"] else "",
-        *bullets(finding["notes"]),
+        *bullets(notes),
         *([element("div", contest("head against base", comparison), class_="pair")] if comparison is not None else []),
         *([table("Compiled code", ("code for", "what", "base", "head"), rows)] if rows else []),
         *([code.difference(finding["diff"], LINES)] if finding.get("diff") else []),
