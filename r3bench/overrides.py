@@ -41,7 +41,7 @@ from r3bench.compare import (
     largest,
 )
 from r3bench.errors import CaptureError
-from r3bench.model import Capture, ReplayUnit
+from r3bench.model import Capture, ReplayUnit, content_id
 
 # What allows more than this fraction of an element, or of a buffer's largest, would pass results of another problem.
 MOST = 0.05
@@ -52,6 +52,21 @@ def tolerance_path(capture: str | Path) -> Path:
     """Where the override file of a capture would be: ``a/k.tolerance.toml`` for ``a/k.zarr`` and ``a/k.zarr.zip``."""
     path = Path(capture)
     return path.with_name(path.name.removesuffix(".zip").removesuffix(".zarr") + ".tolerance.toml")
+
+
+def id_of(capture: Capture) -> str:
+    """Names a capture's content and the tolerances that lie beside it now. CaptureError where they cannot be read."""
+    return content_id(capture.content_hash, tolerances_text(capture))
+
+
+def tolerances_text(capture: Capture) -> str | None:
+    path = tolerance_path(capture.path)
+    try:
+        return path.read_text(encoding="utf-8", errors="surrogateescape")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CaptureError(f"{path} cannot be read ({error.strerror}); correct or remove it.") from error
 
 
 def tolerances_for(capture: Capture, unit: ReplayUnit, expected: Mapping[str, Bytes]) -> dict[str, Tolerance]:

@@ -21,10 +21,11 @@ from r3bench.cluster import worker
 from r3bench.cluster.worker import COMPILE, REPLAY, Absent, Session, kind_of
 from r3bench.errors import BuildError, DeviceUnavailable, ServiceError
 from r3bench.model import Capture, Outcome, Variant, content_id
+from r3bench.overrides import id_of
 from r3bench.remix import BuildRequest
 from r3bench.replay import Material, build
 from r3bench.server.requests import Asking, Compare, Compile, Identity, Profile, Request, Submit
-from r3bench.server.spool import id_of, parts
+from r3bench.server.spool import parts
 from r3bench.toolchain import Built
 
 _LOST_S = 60.0  # for a part of a capture to arrive on a node; its worker may have gone
@@ -63,7 +64,6 @@ class Cluster(Asking):
         self._sources: dict[str, dict[str, str]] = {}
         self._first: dict[Hashable, asyncio.Future[Outcome]] = {}
         self._sent: dict[Hashable, asyncio.Future[float]] = {}
-        self._ids: dict[tuple[str, str], str] = {}
         self.identity = self._one_kind(self._replays(patience_s))
         self._kind = kind_of(self.identity)
         self._compiles = bool(self._workers(COMPILE))
@@ -128,10 +128,7 @@ class Cluster(Asking):
     # -- from request to tasks --------------------------------------------------------------------------------------
 
     def _id_of(self, capture: Capture) -> str:
-        key = capture.path, capture.content_hash
-        if key not in self._ids:
-            self._ids[key] = id_of(capture)
-        return self._ids[key]
+        return id_of(capture)
 
     def _ask(self, request: Request, capture: Capture) -> Future[Any]:
         return self._start(self._answer(request, capture))

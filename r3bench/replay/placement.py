@@ -16,14 +16,17 @@ from r3bench.devices import Bytes, Device, Kernel, Memory
 from r3bench.errors import CandidateFailure, CaptureError, LaunchError
 from r3bench.model import Capture, ReplayUnit, Status, Verdict
 from r3bench.original import Original, observe
-from r3bench.overrides import tolerances_for
+from r3bench.overrides import id_of, tolerances_for
 from r3bench.toolchain import Built
 from r3bench.windows import Arm, Ring, classify, procedure_for
 
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What a unit is replayed from: memory before and expected after, by name; source texts by path; tolerances."""
+    """What a unit is replayed from: memory before and expected after, by name; source texts by path; tolerances.
+
+    ``identity`` is the capture's, with its tolerances, as they were when it was read.
+    """
 
     capture: Capture
     unit: ReplayUnit
@@ -31,6 +34,7 @@ class Material:
     expected: Mapping[str, Bytes]
     texts: Mapping[str, str]
     tolerances: Mapping[str, Tolerance]
+    identity: str = ""
 
     @property
     def changed_bytes(self) -> int:
@@ -47,12 +51,12 @@ def read_material(capture: Capture, unit: int) -> Material:
     """Read a unit from the store. CaptureError if it has no such unit or is damaged."""
     if not 0 <= unit < len(capture.units):
         raise CaptureError(f"{capture.path} has no unit {unit}; it has {len(capture.units)}, counted from 0.")
-    contents = store.contents(capture, unit)
+    identity, contents = id_of(capture), store.contents(capture, unit)
     for data in (*contents.before.values(), *contents.after.values()):
         data.flags.writeable = False  # so that a device may keep it by reference, once for all clones
     held, expected = capture.units[unit], {**contents.before, **contents.after}
     tolerances = tolerances_for(capture, held, expected)
-    return Material(capture, held, contents.before, expected, store.sources(capture), tolerances)
+    return Material(capture, held, contents.before, expected, store.sources(capture), tolerances, identity)
 
 
 class Placement:

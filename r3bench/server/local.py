@@ -32,6 +32,7 @@ from r3bench.levels import examine
 from r3bench.measure import Terms
 from r3bench.model import Capture, Level, Outcome, Target, Variant, content_id
 from r3bench.original import Original
+from r3bench.overrides import id_of
 from r3bench.replay import Builder, Material, Placement, build, compete, control, evaluate, profile, read_material
 from r3bench.server.requests import Timing
 from r3bench.server.resident import Latest, Resident, host_room, timing_lock
@@ -136,7 +137,7 @@ class ReplayServer:
         """
         if builds[0].exception() is not None:
             return self._evaluate(material, variant, builds, "rank")
-        built, unit = builds[0].result(), key_of(material.capture, material.unit.index)
+        built, unit = builds[0].result(), _key(material)
         text = unit, content_id(variant.files)
         key = unit, built.binary.sha256, remix.launch_for(material.unit, variant)
         known = self._replayed.get(key) or (self._replayed.get((key, text)) if races else None)
@@ -300,11 +301,11 @@ class ReplayServer:
         return result
 
     def _prepare(self, capture: Capture, unit: int, variants: Sequence[Variant]) -> Prepared:
-        material = self._materials.get(key_of(capture, unit), lambda: read_material(capture, unit))
+        key = key_of(capture, unit)
+        material = self._materials.get(key, lambda: read_material(capture, unit))
         target = self.target
         self._builds_allowed.wait()
         builds = [build(material, variant, target, self._compiler) for variant in variants]
-        key = key_of(capture, unit)
         if key not in self._originals:
             self._originals[key] = build(material, Variant(), target, self._compiler)
         builds.append(self._originals[key])
@@ -362,7 +363,7 @@ class ReplayServer:
     @contextmanager
     def _placed(self, material: Material, original: Future[Built]) -> Iterator[Placement]:
         """The unit on the device; what it grew by is made up for by giving back others."""
-        key = key_of(material.capture, material.unit.index)
+        key = _key(material)
         yield self._placements.get(key, lambda: self._place(self.device, material, original))
         self._placements.trim()
 
@@ -373,7 +374,7 @@ class ReplayServer:
 
     def _place(self, device: Device, material: Material, original: Future[Built]) -> Placement:
         """A placement that measures the recorded kernel only where none before it did."""
-        key = key_of(material.capture, material.unit.index)
+        key = _key(material)
         return Placement(device, material, original, lambda measure: self._observed.get(key, measure))
 
     @contextmanager
@@ -425,5 +426,10 @@ class ReplayServer:
 
 
 def key_of(capture: Capture, unit: int) -> Hashable:
-    """What names a unit while its capture stays as it is."""
-    return capture.path, capture.content_hash, unit
+    """What names a unit while its capture and the tolerances beside it stay as they are."""
+    return capture.path, id_of(capture), unit
+
+
+def _key(material: Material) -> Hashable:
+    """As :func:`key_of` when the material was read: what is replayed later is judged by what it was read with."""
+    return material.capture.path, material.identity, material.unit.index

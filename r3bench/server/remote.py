@@ -14,13 +14,15 @@ from threading import Thread
 from time import monotonic
 from typing import Any, Self, TypeVar
 
+from r3bench import store
 from r3bench.errors import R3Error, ServiceError
 from r3bench.model import Capture
 from r3bench.nouns import decode, exactly, typed, whole
+from r3bench.overrides import id_of
 from r3bench.server.addresses import parse, token
 from r3bench.server.frames import VERSION, BadMessage, Message, error_of, receive, send
 from r3bench.server.requests import REQUESTS, Asking, Identity, Request
-from r3bench.server.spool import id_of, parts
+from r3bench.server.spool import parts
 
 _GREETING_S = 10.0
 _PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
@@ -39,7 +41,7 @@ class _Connection:
         self._room = asyncio.Semaphore(exactly(int, greeting["under_way"]))
         self._numbers = count()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._sent: dict[str, asyncio.Task[None]] = {}
+        self._sent: dict[tuple[str, str], asyncio.Task[None]] = {}
         self.lost = False
         self._reading = asyncio.create_task(self._read())
 
@@ -78,13 +80,18 @@ class _Connection:
 
     async def ask(self, request: Request, capture: Capture) -> Any:
         """What a request gives, as plain data; its capture is sent before the first that needs it."""
-        if request.capture not in self._sent:
-            self._sent[request.capture] = asyncio.create_task(self._send_capture(request.capture, capture))
-        await asyncio.shield(self._sent[request.capture])
+        key = request.capture, capture.path
+        if key not in self._sent:
+            self._sent[key] = asyncio.create_task(self._send_capture(request.capture, capture))
+        await asyncio.shield(self._sent[key])
         return await self.call(_VERBS[type(request)], request=whole(request))
 
     async def _send_capture(self, identity: str, capture: Capture) -> None:
-        """Have the other side know a capture: where it lies, or by its files."""
+        """Have the other side know a capture: where it lies, or by its files.
+
+        It is checked here, for the other side may have a copy of it that is sound.
+        """
+        await asyncio.to_thread(store.verify, capture.path)
         if await self.call("know", capture=identity, path=os.path.abspath(capture.path)):
             return
         for name, at, part in parts(capture):
@@ -103,7 +110,6 @@ class RemoteServer(Asking):
     def __init__(self, url: str, *, patience_s: float = 60.0) -> None:
         self._address, self._patience_s = parse(url), patience_s
         self._token = "" if self._address.scheme == "unix" else token()
-        self._ids: dict[tuple[str, str], str] = {}
         self._connection: _Connection | None = None
         self._connecting = asyncio.Lock()
         self._unanswered: set[asyncio.Task[None]] = set()
@@ -137,10 +143,7 @@ class RemoteServer(Asking):
     # -- from call to future --------------------------------------------------------------------------------------
 
     def _id_of(self, capture: Capture) -> str:
-        key = capture.path, capture.content_hash
-        if key not in self._ids:
-            self._ids[key] = id_of(capture)
-        return self._ids[key]
+        return id_of(capture)
 
     def _ask(self, request: Request, capture: Capture) -> Future[Any]:
         result: Future[Any] = Future()

@@ -4,35 +4,24 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from r3bench import store
 from r3bench.errors import CaptureError
-from r3bench.model import Capture, content_id
-from r3bench.overrides import tolerance_path
+from r3bench.model import Capture
+from r3bench.overrides import id_of, tolerance_path, tolerances_text
 
 PART_BYTES = 1 << 22
 _TOLERANCES = "tolerance.toml"
 _ID = re.compile(r"[0-9a-f]{64}")
 
 
-def id_of(capture: Capture) -> str:
-    """Names a capture's content and the tolerances beside it."""
-    return content_id(capture.content_hash, _tolerances(capture))
-
-
-def _tolerances(capture: Capture) -> str | None:
-    try:
-        return tolerance_path(capture.path).read_text(encoding="utf-8", errors="surrogateescape")
-    except FileNotFoundError:
-        return None
-
-
 def parts(capture: Capture) -> Iterator[tuple[str, int, bytes]]:
     """The files of a capture in parts: name, where the part begins, and its bytes."""
-    tolerances = _tolerances(capture)
+    tolerances = tolerances_text(capture)
     if tolerances is not None:
         yield _TOLERANCES, 0, tolerances.encode(errors="surrogateescape")
     for name, at, part in store.parts(Path(capture.path), PART_BYTES):
@@ -48,21 +37,29 @@ class Spool:
         self._captures: dict[str, Capture] = {}
 
     def capture(self, identity: str) -> Capture:
-        """CaptureError where it is not here."""
-        if identity not in self._captures:
+        """CaptureError where it is not here, or not as it was named."""
+        if not self._has(identity):
             raise CaptureError("the server does not have this capture any more; ask again")
         return self._captures[identity]
 
     def know(self, identity: str, path: str) -> bool:
         """Whether the capture is here, or lies at ``path`` on this machine, where it is used as it is."""
-        if identity not in self._captures and path:
+        if path and not self._has(identity):
             with suppress(CaptureError):
                 self._check(identity, store.open_capture(path))
-        return identity in self._captures
+        return self._has(identity)
+
+    def _has(self, identity: str) -> bool:
+        return identity in self._captures and id_of(self._captures[identity]) == identity
 
     def put(self, identity: str, name: str, at: int, part: bytes) -> None:
-        """Write a part of a file of a capture that is arriving. CaptureError where that cannot be."""
+        """Write a part of a file of a capture that is arriving; one that is here, by whoever, stays as it is.
+
+        CaptureError where that cannot be.
+        """
         path = self._place(identity, name)
+        if identity in self._captures:
+            return
         self._left -= len(part)
         if self._left < 0:
             raise CaptureError("the server has no more room for captures: start it again")
@@ -75,8 +72,15 @@ class Spool:
             raise CaptureError(f"the server cannot keep the capture ({error.strerror}): check its space") from error
 
     def keep(self, identity: str) -> None:
-        """Check what has arrived, and have it from now on."""
-        self._check(identity, store.open_capture(self._place(identity, "store/")))
+        """Check all that has arrived, and have it from now on; what is damaged goes."""
+        if identity in self._captures:
+            return
+        place = self._place(identity, "store/")
+        try:
+            self._check(identity, store.verify(place))
+        except CaptureError:
+            shutil.rmtree(place.parent, ignore_errors=True)
+            raise
 
     def _check(self, identity: str, found: Capture) -> None:
         if id_of(found) != identity:

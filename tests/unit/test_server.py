@@ -28,6 +28,7 @@ from r3bench.model import (
     Variant,
     content_id,
 )
+from r3bench.overrides import tolerance_path
 from r3bench.server import ReplayServer
 from r3bench.server import local as server
 from r3bench.server.resident import Latest, Resident, timing_lock
@@ -505,3 +506,12 @@ def test_what_does_not_build_has_no_code_to_be_known_by(running: ReplayServer, r
     for _ in range(2):
         found = running.submit(recorded, variant("syntax error"), timing="once").result(10)
         assert found.verdict.status is Status.BUILD_FAILED
+
+
+@pytest.mark.parametrize("timing", ["rank", "once"])
+def test_tolerances_that_were_changed_count_from_then_on(timing: Literal["rank", "once"], tmp_path: Path) -> None:
+    own = capture(tmp_path)
+    with ReplayServer(lambda: FakeDevice(programs()), compiler=FakeCompiler()) as opened:
+        for limit, status in ((0.8, Status.MATCH), (0.7, Status.MISMATCH), (0.8, Status.MATCH)):
+            tolerance_path(own.path).write_text(f"[x]\natol = {limit}\n")
+            assert opened.submit(own, variant("nearly"), 0, timing).result(10).verdict.status is status

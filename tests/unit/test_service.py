@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import shutil
 import socket
 import ssl
 import stat
@@ -20,15 +21,16 @@ import msgpack
 import pytest
 from replay_case import FakeCompiler, capture, programs, variant
 
+from r3bench import store
 from r3bench.errors import BuildError, CaptureError, ServiceError
 from r3bench.model import Capture, Level, Outcome, Status, Variant
-from r3bench.overrides import tolerance_path
+from r3bench.overrides import id_of, tolerance_path
 from r3bench.server import ReplayServer
 from r3bench.server.addresses import TOKEN, Address, parse
 from r3bench.server.frames import GREETING_BYTES, MOST_BYTES, VERSION
 from r3bench.server.remote import RemoteServer
 from r3bench.server.service import Service
-from r3bench.server.spool import Spool, id_of
+from r3bench.server.spool import Spool, parts
 from r3bench.stats import Decision
 from r3bench.testing import FakeDevice
 
@@ -312,6 +314,60 @@ def test_another_capture_than_announced_or_too_much_is_refused(recorded: Capture
         spool.put("0" * 64, "store/zarr.json", 0, bytes(11))
     assert not spool.know("0" * 64, recorded.path)
     assert spool.know(id_of(recorded), recorded.path)
+
+
+def test_what_is_kept_stays_as_it_was_announced(recorded: Capture, tmp_path: Path) -> None:
+    spool, identity = Spool(tmp_path / "spool"), id_of(recorded)
+    for part in parts(recorded):
+        spool.put(identity, *part)
+    spool.keep(identity)
+    for name in ("tolerance.toml", "store/zarr.json"):
+        spool.put(identity, name, 0, b"[x]\nscale = 0.04\n")
+    spool.keep(identity)
+    assert id_of(spool.capture(identity)) == identity
+    assert not tolerance_path(spool.capture(identity).path).exists()
+    assert store.verify(spool.capture(identity).path).content_hash == recorded.content_hash
+
+
+def test_what_arrives_damaged_is_not_kept_and_can_be_sent_again(recorded: Capture, tmp_path: Path) -> None:
+    spool, identity = Spool(tmp_path / "spool"), id_of(recorded)
+    for name, at, part in parts(recorded):
+        spool.put(identity, name, at, part[:-1] + b"?" if "/after/x/c" in name else part)
+    with pytest.raises(CaptureError, match="after/x"):
+        spool.keep(identity)
+    assert not spool.know(identity, "")
+    for part in parts(recorded):
+        spool.put(identity, *part)
+    spool.keep(identity)
+    assert spool.know(identity, "")
+
+
+@pytest.mark.parametrize("url", ["unix", "tcp://127.0.0.1:0"])
+def test_a_damaged_copy_is_found_where_the_server_has_a_sound_one(
+    here: ReplayServer, recorded: Capture, unix: str, url: str, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.zarr"
+    shutil.copytree(recorded.path, copy)
+    chunk = next(path for path in copy.glob("units/0/after/x/c/**/*") if path.is_file())
+    chunk.write_bytes(chunk.read_bytes()[:-1] + b"?")
+    with serving(here, unix if url == "unix" else url) as bound, RemoteServer(bound) as there:
+        assert outcome_of(there, recorded).verdict.status is Status.MATCH
+        with pytest.raises(CaptureError, match=r"copy.zarr.*after/x"):
+            outcome_of(there, store.open_capture(copy))
+
+
+@pytest.mark.parametrize("url", ["unix", "tcp://127.0.0.1:0"])
+def test_a_warm_server_judges_by_the_tolerances_that_are(
+    here: ReplayServer, unix: str, url: str, tmp_path: Path
+) -> None:
+    own = capture(tmp_path / "own")
+    written = tolerance_path(own.path)
+    with serving(here, unix if url == "unix" else url) as bound, RemoteServer(bound) as there:
+        for text, status in (("[x]\natol = 0.8\n", Status.MATCH), ("[x]\natol = 0.7\n", Status.MISMATCH)) * 2:
+            written.write_text(text)
+            assert outcome_of(there, own, "nearly").verdict.status is status
+        written.unlink()
+        assert outcome_of(there, own, "nearly").verdict.status is Status.MISMATCH
 
 
 @pytest.mark.parametrize(
