@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import distributed
+from distributed.comm import connect
 
 from r3bench.cluster import worker
 from r3bench.cluster.worker import COMPILE, PROCESSORS, REPLAY
 from r3bench.devices import visible_gpus
+from r3bench.errors import ServiceError
 
 # Requests that a replay worker has at hand: one on the device, and the next one being made ready for it.
 AT_HAND = 2
+_ANSWER_S = 5.0  # for a scheduler to answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,14 +89,31 @@ def nannies(found: Sequence[Role], options: Mapping[str, Any], prefix: str = "")
 
 
 async def serve(address: str, found: Sequence[Role], prefix: str, options: Mapping[str, Any]) -> None:
-    """Run this node's workers until the scheduler is gone for a minute, or a signal asks for an end."""
+    """Run this node's workers until the scheduler is gone for a minute, or a signal asks for an end. ServiceError where
+    no scheduler answers, or they do not start."""
+    await _require_scheduler(address, options.get("security") or distributed.Security())
     asked = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, asked.set)
     specified = nannies(found, options, prefix).items()
-    running = await asyncio.gather(*(each["cls"](address, name=name, **each["options"]) for name, each in specified))
+    try:
+        running = await asyncio.gather(
+            *(each["cls"](address, name=name, **each["options"]) for name, each in specified)
+        )
+    except (RuntimeError, OSError) as error:
+        raise ServiceError(
+            f"workers for {address} do not start ({error.__cause__ or error}): start them again"
+        ) from error
     try:
         ends = asked.wait(), asyncio.wait([asyncio.ensure_future(nanny.finished()) for nanny in running])
         await asyncio.wait([asyncio.ensure_future(end) for end in ends], return_when=asyncio.FIRST_COMPLETED)
     finally:
         await asyncio.gather(*(nanny.close() for nanny in running))
+
+
+async def _require_scheduler(address: str, security: distributed.Security) -> None:
+    try:
+        comm = await connect(address, timeout=_ANSWER_S, **security.get_connection_args("worker"))
+    except (OSError, TypeError) as error:
+        raise ServiceError(f"no scheduler answers at {address} ({error}); start one with dask scheduler") from error
+    await comm.close()

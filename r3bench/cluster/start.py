@@ -33,12 +33,21 @@ def open_cluster(text: str, device: str = "auto", timeout_s: float = 10.0) -> Cl
         if isinstance(asked, str):
             client = stack.enter_context(_joined(asked))
         else:
-            started = _local(asked, device) if asked.kind == "local" else _queued(asked, _shared(stack))
-            client = stack.enter_context(distributed.Client(stack.enter_context(started), set_as_default=False))
+            started = stack.enter_context(_started(asked, device, stack))
+            client = stack.enter_context(distributed.Client(started, set_as_default=False))
         patience_s = None if isinstance(asked, addresses.Start) and asked.kind != "local" else _PATIENCE_S
         cluster = Cluster(client, text, device, timeout_s, patience_s)
         cluster.owned.push(stack.pop_all())
     return cluster
+
+
+def _started(asked: addresses.Start, device: str, stack: ExitStack) -> Any:
+    try:
+        return _local(asked, device) if asked.kind == "local" else _queued(asked, _shared(stack))
+    except (RuntimeError, TimeoutError) as error:  # of Dask, where processes end while they start
+        raise ServiceError(
+            f"the cluster's workers do not start ({error.__cause__ or error}): start it again"
+        ) from error
 
 
 def _joined(address: str) -> distributed.Client:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +20,7 @@ import pytest
 from r3bench import frontend, sealing
 from r3bench.devices.cpu.arena import Arena
 from r3bench.devices.cpu.device import CpuDevice
-from r3bench.errors import BuildError, DeviceFault, LaunchError, ReplayTimeout, Unsupported
+from r3bench.errors import BuildError, DeviceFault, DeviceUnavailable, LaunchError, ReplayTimeout, Unsupported
 from r3bench.frontend import clang
 from r3bench.model import Binary, Configuration, LaunchConfig
 from r3bench.remix import BuildRequest, UnitFacts
@@ -498,4 +499,17 @@ def test_arena_is_bounded_and_cannot_be_shortened() -> None:
         with pytest.raises(PermissionError):
             os.ftruncate(arena.fd, 4096)
     finally:
+        arena.close()
+
+
+def test_arena_beyond_the_limit_on_files_is_the_environments_fault() -> None:
+    arena, limits = Arena(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
+        with pytest.raises(DeviceUnavailable, match=r"File too large.*: raise the limit .*ulimit -f"):
+            arena.allocate([("x", 100, 16)])
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert arena.allocate([("x", 100, 16)]).views["x"].size == 100
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         arena.close()

@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future, wait
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from distributed import Scheduler, SpecCluster
 
 from r3bench import store
+from r3bench.cli import main
 from r3bench.cluster import addresses, nodes, open_cluster
 from r3bench.cluster.client import Cluster
 from r3bench.cluster.nodes import divided
@@ -160,6 +162,20 @@ def test_a_cluster_without_replay_workers_is_not_waited_for_in_vain(monkeypatch:
         pytest.raises(ServiceError, match="start r3bench worker on its nodes"),
     ):
         open_cluster(scheduler.scheduler_address)
+
+
+def test_workers_that_end_while_they_start_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ends.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    monkeypatch.setattr(nodes, "worker", SimpleNamespace(__name__=str(tmp_path / "ends.py")))
+    with pytest.raises(ServiceError, match=r"workers do not start \(.+\): start it again"):
+        open_cluster("local:1", "cpu")
+
+
+def test_a_worker_without_a_scheduler_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["worker", "tcp://127.0.0.1:1", "--device", "cpu"]) == 3
+    said = capsys.readouterr().err
+    assert "no scheduler answers at tcp://127.0.0.1:1" in said
+    assert said.count("\n") == 1
 
 
 # -- addresses and shares -------------------------------------------------------------------------------------------

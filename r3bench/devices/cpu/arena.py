@@ -18,7 +18,7 @@ import numpy as np
 
 from r3bench.devices import Bytes
 from r3bench.devices.cpu.wire import ARENA, ARENA_BYTES, FAULT
-from r3bench.errors import LaunchError
+from r3bench.errors import DeviceUnavailable, LaunchError
 
 PAGE = mmap.PAGESIZE
 # Large enough that a row or a plane too far still lands in it; address space costs nothing.
@@ -112,7 +112,7 @@ class Arena:
 
     def __init__(self) -> None:
         self.fd = os.memfd_create("r3bench-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self.fd, PAGE)
+        _lengthen(self.fd, PAGE)
         # A worker that made the file shorter would end this process, which reads it.
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
         self._fault = mmap.mmap(self.fd, PAGE)
@@ -141,8 +141,8 @@ class Arena:
             return free.pop()
         if self._next + nbytes > ARENA_BYTES:
             raise LaunchError(f"out of memory: {nbytes} bytes are more than the address space kept for units")
+        _lengthen(self.fd, self._next + nbytes)  # no longer than needed: a worker could fill what lies between buffers
         self._next += nbytes
-        os.ftruncate(self.fd, self._next)  # no longer than needed: a worker could fill what lies between buffers
         return self._next - nbytes
 
     def _give(self, offset: int, nbytes: int) -> None:
@@ -165,6 +165,17 @@ class Arena:
     def close(self) -> None:
         self._fault.close()
         os.close(self.fd)
+
+
+def _lengthen(fd: int, nbytes: int) -> None:
+    """DeviceUnavailable where the user's limits do not allow it."""
+    try:
+        os.ftruncate(fd, nbytes)
+    except OSError as error:
+        raise DeviceUnavailable(
+            f"the CPU device needs a file of {nbytes} bytes in memory ({error.strerror}): raise the limit on the "
+            "size of files (ulimit -f)"
+        ) from error
 
 
 def _punch_hole(fd: int, offset: int, nbytes: int) -> None:
