@@ -128,13 +128,16 @@ def count(session: pytest.Session, kind: str) -> int:
 
 
 def samples_of(item: CaptureItem, found: Comparison, tree: Variant) -> list[float]:
-    """The working tree's times per launch in nanoseconds; identical code was not timed yet, so it is ranked."""
+    """The working tree's times per launch in nanoseconds; identical code was not timed yet, so it is ranked.
+
+    A ranking goes by its shortest window, and its first warms up; the mean of a table would take that one in.
+    """
     if found.candidate_samples_ns:
         return [sample for block in found.candidate_samples_ns for sample in block]
     outcome = server_of(item.config).submit(item.capture, tree, item.unit).result()
     if outcome.measurement is None:
         raise Finding(f"{item.capture.name}, unit {item.unit}: no time: {outcome.verdict.detail}")
-    return list(outcome.measurement.samples_ns)
+    return list(outcome.measurement.samples_ns[1:])
 
 
 def timing_of(found: Comparison, samples_ns: list[float], device: str) -> dict[str, Any]:

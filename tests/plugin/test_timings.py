@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from r3bench import measure
+from r3bench.model import Measurement
+from r3bench.replay import trials
 
 SLOW = "for (int k = 0; k < 400; k++) data[i] = data[i] * (1.0 + 1e-300 * k); data[i] = factor * data[i];"
 
@@ -30,6 +35,21 @@ def test_json_holds_every_sample_in_seconds(project: pytest.Pytester) -> None:
         assert row["stats"]["rounds"] == len(row["stats"]["data"]) >= 3
         assert 1e-8 < row["stats"]["min"] <= row["stats"]["median"] < 1e-2
         assert row["extra_info"]["decision"] == "identical"
+
+
+def test_the_window_that_warms_up_is_not_shown(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[float] = []
+
+    def rank(*arguments: Any, **named: Any) -> Measurement:
+        measured = measure.rank(*arguments, **named)
+        taken[:] = measured.samples_ns
+        return measured
+
+    monkeypatch.setattr(trials, "rank", rank)
+    project.runpytest("captures/app/scale.zarr::timing[0]", "--benchmark-json=out.json").assert_outcomes(passed=1)
+    (row,) = json.loads((project.path / "out.json").read_text())["benchmarks"]
+    assert len(taken) == 5
+    assert row["stats"]["data"] == pytest.approx([ns * 1e-9 for ns in taken[1:]])
 
 
 def test_runs_can_be_saved_and_compared(project: pytest.Pytester) -> None:
