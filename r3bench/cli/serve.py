@@ -6,15 +6,21 @@ import argparse
 import asyncio
 import signal
 import ssl
-import tempfile
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from r3bench.cli.values import seconds
 from r3bench.errors import ServiceError
 
 if TYPE_CHECKING:
     from r3bench.server.addresses import Address
+
+
+_NO_CERTIFICATE = (
+    "tls:// needs --cert, a certificate that clients trust (SSL_CERT_FILE names one to them), "
+    "and the token that clients show, in R3BENCH_TOKEN."
+)
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -28,7 +34,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "any. TCP takes a token from R3BENCH_TOKEN",
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, or cuda: all visible GPUs (default: auto)")
-    parser.add_argument("--timeout", type=float, default=10.0, metavar="S", help="seconds after which a kernel hangs")
+    parser.add_argument("--timeout", type=seconds, default=10.0, metavar="S", help="seconds after which a kernel hangs")
     parser.add_argument("--cert", type=Path, metavar="FILE", help="tls: the server's certificate, with its chain (PEM)")
     parser.add_argument("--key", type=Path, metavar="FILE", help="tls: the certificate's key (PEM), where it is apart")
     parser.set_defaults(run=serve)
@@ -37,12 +43,15 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def serve(arguments: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM."""
     from r3bench.server import addresses
+    from r3bench.server.spool import folder_of_this_process
 
     address = addresses.parse(arguments.address or addresses.usual())
+    if address.scheme == "tls" and arguments.cert is None:
+        raise ServiceError(_NO_CERTIFICATE)
     token = "" if address.scheme == "unix" else addresses.token()
     tls = _tls(arguments) if address.scheme == "tls" else None
-    with tempfile.TemporaryDirectory(prefix="r3bench-spool-") as folder:
-        asyncio.run(_serve(arguments, address, token, tls, Path(folder)))
+    with folder_of_this_process() as folder:
+        asyncio.run(_serve(arguments, address, token, tls, folder))
     return 0
 
 
@@ -62,8 +71,6 @@ async def _serve(
 
 
 def _tls(arguments: argparse.Namespace) -> ssl.SSLContext:
-    if arguments.cert is None:
-        raise ServiceError("tls:// needs --cert, a certificate that clients trust (SSL_CERT_FILE names one to them).")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
         context.load_cert_chain(arguments.cert, arguments.key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
+from math import inf
 
 _UNITS = {"K": 10, "M": 20, "G": 30, "T": 40}
 _REG_EXTENDED = 1
@@ -13,6 +14,16 @@ _REG_EXTENDED = 1
 def positive(text: str) -> int:
     if not text.isdecimal() or (value := int(text)) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return value
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
     return value
 
 

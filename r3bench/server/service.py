@@ -186,17 +186,18 @@ class Service:
 
 def unix_socket(path: Path) -> socket.socket:
     """A new socket at a path that only its owner can open. ServiceError where another server listens there."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     listening = socket.socket(socket.AF_UNIX)
-    mask = os.umask(0o177)
     try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _remove_deserted(path)
-        listening.bind(str(path))
+        mask = os.umask(0o177)
+        try:
+            listening.bind(str(path))
+        finally:
+            os.umask(mask)
     except OSError as error:
         listening.close()
         raise ServiceError(f"nothing can listen at {path} ({error.strerror or error}): name another.") from error
-    finally:
-        os.umask(mask)
     return listening
 
 

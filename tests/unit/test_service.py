@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import re
 import shutil
 import socket
 import ssl
 import stat
 import struct
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -22,6 +25,7 @@ import pytest
 from replay_case import FakeCompiler, capture, programs, variant
 
 from r3bench import store
+from r3bench.cli import main
 from r3bench.errors import BuildError, CaptureError, ServiceError
 from r3bench.model import Capture, Level, Outcome, Status, Variant
 from r3bench.overrides import id_of, tolerance_path
@@ -30,7 +34,7 @@ from r3bench.server.addresses import TOKEN, Address, parse
 from r3bench.server.frames import GREETING_BYTES, MOST_BYTES, VERSION
 from r3bench.server.remote import RemoteServer
 from r3bench.server.service import Service
-from r3bench.server.spool import Spool, parts
+from r3bench.server.spool import Spool, folder_of_this_process, parts
 from r3bench.stats import Decision
 from r3bench.testing import FakeDevice
 
@@ -314,6 +318,51 @@ def test_another_capture_than_announced_or_too_much_is_refused(recorded: Capture
         spool.put("0" * 64, "store/zarr.json", 0, bytes(11))
     assert not spool.know("0" * 64, recorded.path)
     assert spool.know(id_of(recorded), recorded.path)
+
+
+@pytest.mark.parametrize("above", ["file/x", "file", "/proc/nope"])
+def test_a_socket_that_cannot_be_is_told(here: ReplayServer, tmp_path: Path, above: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ServiceError, match=r"nothing can listen at .*x\.sock \(.*\): name another"):
+        asyncio.run(Service(here, Spool(tmp_path), parse(f"unix:{tmp_path / above}/x.sock")).run(print))
+
+
+def test_a_folder_that_is_made_for_a_socket_is_its_owners(here: ReplayServer, tmp_path: Path) -> None:
+    with serving(here, f"unix:{tmp_path}/new/r3.sock") as bound, RemoteServer(bound):
+        assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("timeout", ["-1", "0", "nan", "inf", "soon"])
+def test_a_timeout_that_is_none_is_a_usage_error(timeout: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["serve", "--timeout", timeout])
+    assert f"'{timeout}' is no number of seconds" in capsys.readouterr().err
+
+
+def test_tls_names_all_that_it_needs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv(TOKEN)
+    assert main(["serve", "tls://127.0.0.1:0"]) == 3
+    assert re.search(f"--cert.*{TOKEN}", capsys.readouterr().err)
+
+
+def test_what_a_killed_server_left_is_removed_what_another_has_is_not(tmp_path: Path) -> None:
+    script = "import sys; from r3bench.server.spool import folder_of_this_process as f\n"
+    script += "with f() as folder: (folder / 'x').touch(); print(folder, flush=True); sys.stdin.read()"
+    command, environment = [sys.executable, "-c", script], {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as another:
+        assert another.stdout is not None
+        theirs = Path(another.stdout.readline().strip())
+        with folder_of_this_process() as own:
+            assert own.is_dir()
+            assert (theirs / "x").exists()
+        assert not own.exists()
+        another.kill()
+        another.wait(10)
+        assert (theirs / "x").exists()
+        with folder_of_this_process():
+            assert not theirs.exists()
 
 
 def test_what_is_kept_stays_as_it_was_announced(recorded: Capture, tmp_path: Path) -> None:
