@@ -279,7 +279,7 @@ class Searches:
                 terminalreporter.line(report.device_line(kernels[0].device, kernels[0].target))
                 for line in report.places(kernels):
                     terminalreporter.line(f"timed on {line}")
-                for line in outdone(searches, kernels):
+                for line in (*outdone(searches, kernels), *report.mixed(found[application])):
                     terminalreporter.line(line)
                 for line in written(folder.parent, kernels, terminalreporter.config.rootpath):
                     terminalreporter.line(line)

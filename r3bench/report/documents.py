@@ -22,7 +22,7 @@ from jsonschema.exceptions import best_match
 from r3bench.errors import LedgerError
 from r3bench.ledger import Arm, KernelResult
 from r3bench.nouns import decode, encode
-from r3bench.report.patches import diff, overlapping
+from r3bench.report.patches import diff, mixed, overlapping
 from r3bench.report.runs import Run
 from r3bench.report.words import claimed, file_name
 from r3bench.stats import Comparison
@@ -52,6 +52,7 @@ def document(application: str, kernels: Sequence[KernelResult], run: Run | None 
         "conditions": dict(kernels[0].conditions) if kernels else {},
         "reproduce": _reproduce(ordered, run),
         "damaged_ledger_lines": run.damaged,
+        "mixed": mixed(ordered),
         "kernels": [_entry(result, ordered) | run.of(result.kernel) for result in ordered],
     }
 

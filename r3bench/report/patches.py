@@ -115,6 +115,21 @@ def overlapping(result: KernelResult, others: Iterable[KernelResult]) -> list[st
     return sorted(f"{file_name(other.kernel)}.patch" for other in found)
 
 
+def mixed(results: Iterable[KernelResult]) -> list[str]:
+    """Which kernels of one file were searched from different texts of it, as when a patch was applied in between."""
+    files: dict[str, dict[str, list[str]]] = {}
+    for result in results:
+        if result.source and result.before:
+            texts = files.setdefault(result.source, {})
+            texts.setdefault(result.before, []).append(result.kernel.split("/", 1)[-1])
+    return [
+        f"{source} changed between searches ({' | '.join(', '.join(names) for names in texts.values())}): their times "
+        "have different baselines, and their patches do not combine; search again what is not of the working tree"
+        for source, texts in files.items()
+        if len(texts) > 1
+    ]
+
+
 def patch(result: KernelResult, others: Iterable[KernelResult] = ()) -> str | None:
     """The patch with its evidence in front; ``git apply`` skips what stands in front of ``diff --git``.
 

@@ -196,6 +196,16 @@ def test_an_overlap_is_told_everywhere(tmp_path: Path) -> None:
     ]
 
 
+def test_kernels_searched_from_different_texts_of_one_file_are_told() -> None:
+    one, other, later = edited("a", 3), edited("b", 30), replace(edited("c", 50), before=edited("a", 3).after or "")
+    assert report.mixed([one, other]) == []
+    document = report.document("demo", [one, other, later])
+    (line,) = document["mixed"]
+    assert line.startswith("k.cu changed between searches (a, b | c): their times have different baselines")
+    assert "do not combine; search again" in report.markdown(document)
+    assert "do not combine; search again" in report.html(document)
+
+
 def test_other_kernels_that_a_patch_changes_are_named() -> None:
     result = replace(
         IMPROVED, also_changes=("diagnostics", "halo", "initial_state"), also_checked=("diagnostics", "initial_state")

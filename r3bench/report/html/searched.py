@@ -43,7 +43,8 @@ def searched(document: Mapping[str, Any]) -> tuple[str, list[Markup]]:
     kernels = [result_of(entry) for entry in entries]
     improved = sum(kernel.status == "improved" for kernel in kernels)
     title = f"{document['application']}: {improved} of {len(kernels)} kernels improved"
-    warnings = [as_sentence(line) if (line := busy_line(kernels)) else "", _damage(document["damaged_ledger_lines"])]
+    warnings = [as_sentence(line) for line in (busy_line(kernels), *document.get("mixed", ())) if line]
+    warnings.append(_damage(document["damaged_ledger_lines"]))
     main = [
         *_overview(kernels),
         *([element("p", as_sentence(line))] if (line := work_line(kernels)) else []),
