@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import dask  # noqa: F401  it replaces the finder of installed packages, which a pytest within pytest would take back
 import numpy as np
 import pytest
 

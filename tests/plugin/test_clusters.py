@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import distributed  # noqa: F401  before pytest runs inside pytest: what it puts into sys.meta_path must outlast them
 import pytest
 
 # Runs a job's script at once, in a session of its own whose number is the job's.
