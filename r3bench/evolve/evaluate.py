@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from r3bench.ledger import Failures, Ledger
 from r3bench.model import Capture, Level, Outcome, Status, Variant, content_id
+from r3bench.overrides import id_of
 from r3bench.server.requests import Server, Timing
 from r3bench.stats import Comparison, block_statistic
 
@@ -45,7 +46,7 @@ class Evaluator:
         ``capture`` is another kernel's where given."""
         subject = capture or self.capture
         timing = "rank" if timing == "once" and again else timing
-        key = content_id(subject.name, subject.content_hash, unit, variant, self.target, timing, again)
+        key = content_id(subject.name, id_of(subject), unit, variant, self.target, timing, again)
         return self._pending(key, source, lambda: self._server.submit(subject, variant, unit, timing))
 
     async def outcome(self, variant: Variant, source: str, timing: Timing = "once") -> Outcome:
@@ -72,7 +73,7 @@ class Evaluator:
     ) -> Pending:
         """Start a verification at a level of the promotion."""
         subject = capture or self.capture
-        key = content_id(subject.name, subject.content_hash, unit, variant, self.target, level)
+        key = content_id(subject.name, id_of(subject), unit, variant, self.target, level)
         return self._pending(key, source, lambda: self._server.verify(subject, variant, level, unit))
 
     def _pending(self, key: str, source: str, ask: Callable[[], Future[Outcome]]) -> Pending:
@@ -85,7 +86,7 @@ class Evaluator:
 
     def compare(self, baseline: Variant, candidate: Variant, gate: float, kernels: int) -> Comparison:
         """A contest on the search's unit by the full procedure, or what it came to before."""
-        key = content_id(self.capture.name, self.capture.content_hash, baseline, candidate, self.target, gate, kernels)
+        key = content_id(self.capture.name, id_of(self.capture), baseline, candidate, self.target, gate, kernels)
         known = self._ledger.comparison(key)
         if known is not None:
             return known

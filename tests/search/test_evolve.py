@@ -496,6 +496,20 @@ def test_a_resumed_search_evaluates_nothing_twice(tmp_path: Path) -> None:
     assert replace(after, seconds=0.0, searched=0.0) == replace(before, seconds=0.0, searched=0.0)
 
 
+def test_what_was_judged_by_other_tolerances_is_judged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, second = (FakeServer(by_text(inverse_width=1.5)) for _ in range(2))
+    search(tmp_path, first)
+    tolerances = tmp_path / "captures/demo/smooth.tolerance.toml"
+    tolerances.parent.mkdir(parents=True)
+    tolerances.write_text("[out]\nrtol = 0.01\n")
+    search(tmp_path, second)
+    assert second.submitted[0] == first.submitted[0]
+    assert len(second.submitted) >= len(first.submitted) // 2 > 0, (
+        "what was proposed is on record, and all of it is replayed"
+    )
+
+
 def test_a_search_cut_short_goes_on_where_it_was(tmp_path: Path) -> None:
     whole = FakeServer(by_text(inverse_width=1.5))
     search(tmp_path / "whole", whole, ONE_BY_ONE)
