@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from math import inf
 from time import monotonic, sleep
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 from uuid import uuid4
 
 import distributed
@@ -19,7 +21,7 @@ from distributed.scheduler import KilledWorker
 from r3bench import remix, store
 from r3bench.cluster import worker
 from r3bench.cluster.worker import COMPILE, REPLAY, Absent, Session, kind_of
-from r3bench.errors import BuildError, DeviceUnavailable, ServiceError
+from r3bench.errors import BuildError, DeviceUnavailable, ServiceError, WorkerLost
 from r3bench.model import Capture, Outcome, Variant, content_id
 from r3bench.overrides import id_of
 from r3bench.remix import BuildRequest
@@ -28,7 +30,7 @@ from r3bench.server.requests import Asking, Compare, Compile, Identity, Profile,
 from r3bench.server.spool import parts
 from r3bench.toolchain import Built
 
-_LOST_S = 60.0  # for a part of a capture to arrive on a node; its worker may have gone
+_LOOK_S = 1.0  # from one look at which workers there are to the next
 
 
 class Noted:
@@ -64,7 +66,10 @@ class Cluster(Asking):
         self._sources: dict[str, dict[str, str]] = {}
         self._first: dict[Hashable, asyncio.Future[Outcome]] = {}
         self._sent: dict[Hashable, asyncio.Future[float]] = {}
-        self.identity = self._one_kind(self._replays(patience_s))
+        self._asked: dict[distributed.Future, tuple[str, str | None]] = {}
+        self._patience_s = patience_s
+        self._start(self._watch())
+        self.identity = self._one_kind(self._replays())
         self._kind = kind_of(self.identity)
         self._compiles = bool(self._workers(COMPILE))
 
@@ -101,8 +106,8 @@ class Cluster(Asking):
         known = self._client.scheduler_info(n_workers=-1)["workers"]
         return [address for address, each in known.items() if each["resources"].get(resource)]
 
-    def _replays(self, patience_s: float | None) -> list[str]:
-        begin = monotonic()
+    def _replays(self) -> list[str]:
+        begin, patience_s = monotonic(), self._patience_s
         while not self._workers(REPLAY):
             if patience_s is not None and monotonic() - begin > patience_s:
                 raise ServiceError(f"{self._url} has no replay workers; start r3bench worker on its nodes")
@@ -112,11 +117,17 @@ class Cluster(Asking):
     def _one_kind(self, replays: Sequence[str]) -> Identity:
         """What all replay workers are. DeviceUnavailable where they differ, for their times could not be compared."""
 
+        async def of(address: str) -> Identity | None:
+            with suppress(WorkerLost):  # the one in its place says with its first answer whether it is of this kind
+                return cast(Identity, await self._on(REPLAY, worker.identity, self._session, at=address))
+            return None
+
         async def all_of_them() -> list[Identity]:
-            asked = (self._on(REPLAY, worker.identity, self._session, workers=[each]) for each in replays)
-            return list(await asyncio.gather(*asked))
+            return [each for each in await asyncio.gather(*map(of, replays)) if each is not None]
 
         found: list[Identity] = self._start(all_of_them()).result()
+        if not found:
+            return self._one_kind(self._replays())
         kinds = sorted({kind_of(identity) for identity in found})
         if len(kinds) > 1:
             raise DeviceUnavailable(
@@ -187,16 +198,49 @@ class Cluster(Asking):
             found = await self._on(REPLAY, worker.answered, *what)
             if not isinstance(found, Absent):
                 return found
-            await self._send(found, request.capture, capture, begin)
+            with suppress(WorkerLost):  # whoever is asked next says whether its node has the capture
+                await self._send(found, request.capture, capture, begin)
 
-    async def _on(self, resource: str, function: Callable[..., Any], *arguments: Any, **where: Any) -> Any:
-        """Run a function on some worker of a kind. ServiceError where workers end of it, or the cluster is gone."""
+    async def _on(self, resource: str, function: Callable[..., Any], *arguments: Any, at: str | None = None) -> Any:
+        """Run a function on some worker of a kind, or on the one at an address: WorkerLost where that has gone.
+        ServiceError where workers end of it, or the cluster or all of the kind are gone."""
+        where = {"workers": [at]} if at else {}
+        asked = self._client.submit(function, *arguments, resources={resource: 1}, pure=False, **where)
+        self._asked[asked] = resource, at
         try:
-            return await self._client.submit(function, *arguments, resources={resource: 1}, pure=False, **where)
+            return await asked
         except KilledWorker as error:
             raise ServiceError(f"{error.last_worker} and others of {self._url} ended over one request") from error
         except FutureCancelledError as error:
-            raise ServiceError(f"the cluster {self._url} is gone; start it again") from error
+            if at and self._client.status == "running":
+                raise WorkerLost(f"{at} of {self._url} has gone") from error
+            raise ServiceError(
+                f"the cluster {self._url} or all its {resource} workers are gone; start it again"
+            ) from error
+        finally:
+            del self._asked[asked]
+
+    async def _watch(self) -> None:
+        """Cancel what Dask would wait for without end: tasks of one worker that has gone, as the one started in its
+        place has another address, and tasks of a kind of which there has been no worker for too long."""
+        seen: defaultdict[str, float] = defaultdict(monotonic)
+        while self._client.status == "running":
+            with suppress(OSError):  # the scheduler does not answer: Dask cancels everything if that lasts
+                for task in await self._lost(seen):
+                    await task.cancel()
+            await asyncio.sleep(_LOOK_S)
+
+    async def _lost(self, seen: defaultdict[str, float]) -> list[distributed.Future]:
+        """What nobody is left for; ``seen`` says when there was a worker of a kind."""
+        asked = dict(self._asked)  # before the workers that it was asked of
+        known = (await self._client.scheduler.identity(n_workers=-1))["workers"]
+        now, patience_s = monotonic(), inf if self._patience_s is None else self._patience_s
+        seen.update((resource, now) for each in known.values() for resource in each["resources"])
+        return [
+            task
+            for task, (resource, at) in asked.items()
+            if now - seen[resource] > patience_s or (at and at not in known)
+        ]
 
     # -- captures ---------------------------------------------------------------------------------------------------
 
@@ -209,12 +253,10 @@ class Cluster(Asking):
         await asyncio.shield(sent)
 
     async def _ship(self, absent: Absent, identity: str, capture: Capture) -> float:
-        """Send a capture part by part; when it was complete. TimeoutError where its worker has gone."""
-        to = {"workers": [absent.worker]}
+        """Send a capture part by part; when it was complete. WorkerLost where its worker has gone."""
         for part in parts(capture):
-            sending = self._on(REPLAY, worker.received, self._session, identity, *part, **to)
-            await asyncio.wait_for(sending, _LOST_S)
-        await asyncio.wait_for(self._on(REPLAY, worker.complete, self._session, identity, **to), _LOST_S)
+            await self._on(REPLAY, worker.received, self._session, identity, *part, at=absent.worker)
+        await self._on(REPLAY, worker.complete, self._session, identity, at=absent.worker)
         return monotonic()
 
 

@@ -20,11 +20,11 @@ from distributed import Scheduler, SpecCluster
 
 from r3bench import store
 from r3bench.cli import main
-from r3bench.cluster import addresses, nodes, open_cluster
+from r3bench.cluster import addresses, nodes, open_cluster, worker
 from r3bench.cluster.client import Cluster
 from r3bench.cluster.nodes import divided
-from r3bench.cluster.worker import COMPILE, REPLAY, kind_of
-from r3bench.errors import CaptureError, DeviceUnavailable, ServiceError
+from r3bench.cluster.worker import COMPILE, REPLAY, Absent, kind_of
+from r3bench.errors import CaptureError, DeviceUnavailable, ServiceError, WorkerLost
 from r3bench.model import Capture, Configuration, Level, Status, Target, Variant
 from r3bench.server.requests import Identity
 
@@ -126,6 +126,38 @@ def test_what_a_lost_worker_had_is_done_again(cluster: Cluster, recorded: Captur
     assert {future.result().verdict.status for future in futures} == {Status.MATCH}
     after = cluster._client.run(os.getpid, workers=cluster._workers(REPLAY))
     assert not set(after.values()) & set(processes.values())
+
+
+def test_a_worker_that_has_gone_is_not_waited_for(cluster: Cluster) -> None:
+    with pytest.raises(WorkerLost, match=r"tcp://127\.0\.0\.1:9 of .* has gone"):
+        cluster._start(cluster._on(REPLAY, os.getpid, at="tcp://127.0.0.1:9")).result(30)
+    assert cluster._one_kind(["tcp://127.0.0.1:9"]) == cluster.identity
+    assert not cluster._asked
+
+
+def test_a_capture_whose_receiver_was_lost_is_sent_to_another(
+    cluster: Cluster, recorded: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(CAPTURE, tmp_path / "again.zarr")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cluster, "_session", replace(cluster._session, id=f"{cluster._session.id}-again"))
+    lost, ship = [], cluster._ship
+
+    async def first_to_nobody(absent: Absent, identity: str, capture: Capture) -> float:
+        gone = absent if lost else replace(absent, worker="tcp://127.0.0.1:9")
+        lost.append(absent)
+        return await ship(gone, identity, capture)
+
+    monkeypatch.setattr(cluster, "_ship", first_to_nobody)
+    outcome = cluster.submit(replace(recorded, path="again.zarr"), Variant(), timing="none").result(60)
+    assert (outcome.verdict.status, len(lost)) == (Status.MATCH, 2)
+    cluster._client.run(worker.ended, cluster._session)
+
+
+def test_a_cluster_whose_workers_are_all_gone_ends_its_requests(cluster: Cluster) -> None:
+    cluster._patience_s = 0.5
+    with pytest.raises(ServiceError, match="or all its quantum workers are gone"):
+        cluster._start(cluster._on("quantum", os.getpid)).result(30)
 
 
 def test_the_end_cancels_what_has_not_ended(address: str, recorded: Capture) -> None:
