@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
@@ -27,13 +25,13 @@ from r3bench.devices import Device, open_device
 from r3bench.devices.cuda import tables
 from r3bench.devices.cuda.tables import PIECES, Rule, pieces
 from r3bench.devices.cuda.wire import TYPES
-from r3bench.model import Binary, Configuration, Difference, LaunchConfig, Pointer, Target
+from r3bench.model import Binary, Configuration, Difference, LaunchConfig, Pointer
 from r3bench.remix import BuildRequest, UnitFacts
 from r3bench.testing.contract import address_of, case
-from r3bench.toolchain import Compiler, codegen, passes
+from r3bench.toolchain import Compiler
+from tests.shipped import ptx
 
 SOURCE = Path(frontend.__file__).parents[1] / "devices" / "cuda" / "service.cu"
-ARCH, PTX_VERSION = "sm_75", 70
 
 TOLERANCES = (
     Tolerance(),
@@ -50,22 +48,9 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "PIECE", 368)
 
 
-def ptx() -> str:
-    """service.cu through our own compiler: what service.ptx must hold."""
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    target = Target(device="cuda", arch=ARCH)
-    machine = codegen.machine(target, PTX_VERSION)
-    ir = frontend.compile_ir({"service.cu": SOURCE.read_text(encoding="utf-8")}, "service.cu", arch=ARCH)
-    ir = re.sub(r'"target-features"="[^"]*"', f'"target-features"="+ptx{PTX_VERSION},+{ARCH}"', ir)
-    module = codegen.parse(ir)
-    passes.run(module, machine, Configuration())
-    return codegen.emit(module, machine, target).decode()
-
-
 def test_the_shipped_code_is_made_of_the_source() -> None:
     shipped = SOURCE.with_suffix(".ptx").read_text(encoding="utf-8")
-    assert shipped == ptx(), "run python tests/device/test_cuda_service.py"
+    assert shipped == ptx(SOURCE), "run python -m tests.device.test_cuda_service"
 
 
 # -- on the CPU device ------------------------------------------------------------------------------------------------
@@ -225,4 +210,4 @@ def test_copies_of_any_alignment(device: Device, binaries: dict[str, Binary], sh
 
 
 if __name__ == "__main__":
-    SOURCE.with_suffix(".ptx").write_text(ptx(), encoding="utf-8")
+    SOURCE.with_suffix(".ptx").write_text(ptx(SOURCE), encoding="utf-8")

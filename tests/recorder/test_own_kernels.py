@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-import llvmlite.binding as llvm
 import numpy as np
 
-from r3bench import Session, frontend, recorder
-from r3bench.model import Configuration, Target
-from r3bench.toolchain import codegen, passes
+from r3bench import Session, recorder
+from tests.shipped import ptx
 
 SOURCE = Path(recorder.__file__).with_name("own.cu")
-ARCH, PTX_VERSION = "sm_75", 70
-
-
-def ptx() -> str:
-    """own.cu through our own compiler: what own.ptx must hold."""
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    target = Target(device="cuda", arch=ARCH)
-    machine = codegen.machine(target, PTX_VERSION)
-    ir = frontend.compile_ir({"own.cu": SOURCE.read_text(encoding="utf-8")}, "own.cu", arch=ARCH)
-    ir = re.sub(r'"target-features"="[^"]*"', f'"target-features"="+ptx{PTX_VERSION},+{ARCH}"', ir)
-    module = codegen.parse(ir)
-    passes.run(module, machine, Configuration())
-    return codegen.emit(module, machine, target).decode()
 
 
 def test_the_shipped_code_is_made_of_the_source() -> None:
     shipped = SOURCE.with_suffix(".ptx").read_text(encoding="utf-8")
-    assert shipped == ptx(), "run python tests/recorder/test_own_kernels.py"
+    assert shipped == ptx(SOURCE), "run python -m tests.recorder.test_own_kernels"
 
 
 def test_the_library_holds_the_shipped_code() -> None:
@@ -68,4 +51,4 @@ def test_pages_are_told_apart_and_pointers_in_them_found() -> None:
 
 
 if __name__ == "__main__":
-    SOURCE.with_suffix(".ptx").write_text(ptx(), encoding="utf-8")
+    SOURCE.with_suffix(".ptx").write_text(ptx(SOURCE), encoding="utf-8")
