@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from time import sleep
+from socket import socket
+from threading import Event, Thread
 from typing import Any
 
 Request = dict[str, Any]
@@ -16,12 +16,12 @@ Request = dict[str, Any]
 
 @dataclass(frozen=True)
 class Response:
-    """What one request is answered with: status, bytes, headers; ``hang_s`` is a pause before the last byte."""
+    """What one request is answered with: status, bytes, headers; one that ``hangs`` ends after its first byte."""
 
     body: bytes
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
-    hang_s: float = 0.0
+    hangs: bool = False
 
 
 def said(text: str, *, prompt: int = 1000, cached: int = 0, answer: int = 100) -> Response:
@@ -48,6 +48,7 @@ class ModelServer:
     requests: list[Request] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     port: int = 0
+    over: Event = field(default_factory=Event)  # what hangs is let go
 
     @property
     def url(self) -> str:
@@ -71,9 +72,18 @@ def serving(answer: Callable[[Request], Response] = lambda request: said("hello"
     try:
         yield server
     finally:
+        server.over.set()
         listening.shutdown()
         thread.join()
         listening.server_close()
+
+
+@contextmanager
+def nobody() -> Iterator[str]:
+    """The URL of a port that is taken, and that nobody listens on."""
+    with socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
 
 
 def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
@@ -92,12 +102,10 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
             for name, value in (("Content-Length", str(len(response.body))), *response.headers):
                 self.send_header(name, value)
             self.end_headers()
-            if response.hang_s:
-                self.wfile.write(response.body[:1])
+            self.wfile.write(response.body[:1] if response.hangs else response.body)
+            if response.hangs:
                 self.wfile.flush()
-                sleep(response.hang_s)
-                return
-            self.wfile.write(response.body)
+                server.over.wait()
 
         def log_message(self, format: str, *args: Any) -> None:
             pass

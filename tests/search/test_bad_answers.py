@@ -12,13 +12,13 @@ from r3bench.evolve import Limits, Settings, evolve
 from r3bench.evolve.propose import open_proposers
 from r3bench.ledger import KernelResult, Ledger
 from tests.search.fake_server import TEXT, Behaviour, FakeServer, capture, tree
-from tests.search.model_server import ModelServer, Response, failed, said, serving
+from tests.search.model_server import ModelServer, Response, failed, nobody, said, serving
 
 KEY = "sk-very-secret-0123456789"
 SETTINGS = Settings(trials=1, iterations=8, race=False, islands=1, stale=1, proposing=1)
 
 
-def search(folder: Path, who: str, settings: Settings = SETTINGS, *, patience_s: float = 5.0) -> KernelResult:
+def search(folder: Path, who: str, settings: Settings = SETTINGS, *, patience_s: float = 60.0) -> KernelResult:
     proposer = open_proposers(who, patience_s=patience_s)
     try:
         with Ledger.open(folder / "ledger.jsonl") as ledger:
@@ -40,13 +40,13 @@ def reasons(result: KernelResult) -> dict[str, int]:
 GOOD = "```cuda\n" + TEXT.replace("k < 4", "k < 5") + "```\n"
 # Each way in which a model and its server can be of no use: what they answer at first, what that is counted as, and how
 # the search ends: on its own after all its steps ("on"), or with a sentence. Afterwards they are as they should be.
-LIMITED = ("retry-after", "0.01")
+SOON, NEVER = ("retry-after", "0.01"), ("retry-after", "86400")  # never: patience ends before
 AGAIN = {"nothing changed": 6}  # a good answer that is given for ever: half of the parents have it already
 BAD: dict[str, tuple[list[Response], dict[str, int], str]] = {
     "no key": ([failed(401, "You didn't provide an API key")], {"no key": 1}, "OPENAI_API_KEY holds it: set it"),
     "wrong key": ([failed(401, "Incorrect API key provided")], {"wrong key": 1}, "OPENAI_API_KEY holds it: check it"),
-    "rate limit": ([failed(429, "slow down", LIMITED)] * 3 + [said(GOOD)], AGAIN, "on"),
-    "rate limit for ever": ([failed(429, "quota used up")], {"rate limit": 3}, "takes no more requests now"),
+    "rate limit": ([failed(429, "slow down", SOON)] * 3 + [said(GOOD)], AGAIN, "on"),
+    "rate limit for ever": ([failed(429, "quota used up", NEVER)], {"rate limit": 3}, "takes no more requests now"),
     "empty": ([said("")], {"empty": 16}, "on"),
     "no code block": ([said("I would rather talk about it.")], {"no code block": 16}, "on"),
     "unfinished": ([said("```cuda\n" + TEXT)], {"unfinished": 16}, "on"),
@@ -59,7 +59,7 @@ BAD: dict[str, tuple[list[Response], dict[str, int], str]] = {
     "not UTF-8": ([Response(b'{"choices": [{"message": {"content": "\xff\xfe"}}]}')], {"not UTF-8": 3}, "not UTF-8"),
     "the same for ever": ([said(GOOD)], AGAIN, "on"),
     "stops in the middle": ([Response(b'{"choices": [{"mess')], {"bad answer": 3}, "sent no JSON"),
-    "server error": ([failed(503, "overloaded")], {"server error": 3}, "failed (503: overloaded)"),
+    "server error": ([failed(503, "overloaded", NEVER)], {"server error": 3}, "failed (503: overloaded)"),
 }
 
 
@@ -71,7 +71,7 @@ def test_what_is_of_no_use_is_counted_and_named_and_the_search_goes_on_or_is_res
     if name == "wrong key":
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
     server.in_turn(*responses)
-    result = search(tmp_path, f"openai:{server.url}#m", patience_s=0.3)
+    result = search(tmp_path, f"openai:{server.url}#m")
     assert reasons(result) == counted
     assert ending in (result.stopped or "on")
     report.write([tmp_path / "ledger.jsonl"], tmp_path / "reports")
@@ -81,7 +81,7 @@ def test_what_is_of_no_use_is_counted_and_named_and_the_search_goes_on_or_is_res
     assert (len(result.sources) > 1) == (counted == AGAIN)
     if result.stopped:
         server.answer = lambda request: said(code(len(server.requests)))
-        resumed = search(tmp_path, f"openai:{server.url}#m", patience_s=0.3)
+        resumed = search(tmp_path, f"openai:{server.url}#m")
         assert (resumed.stopped, resumed.steps) == ("", 8)
     else:
         assert result.steps == 8
@@ -122,8 +122,8 @@ def test_no_ledger_and_no_report_holds_a_key(
     tmp_path: Path, server: ModelServer, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    server.in_turn(said(f"the key is {KEY}\n" + code(1)), failed(status, f"Incorrect API key provided: {KEY}"))
-    result = search(tmp_path, f"openai:{server.url}#m", patience_s=0.2)
+    server.in_turn(said(f"the key is {KEY}\n" + code(1)), failed(status, f"Incorrect API key provided: {KEY}", NEVER))
+    result = search(tmp_path, f"openai:{server.url}#m")
     assert server.keys[0] == f"Bearer {KEY}"
     assert reasons(result) == {"wrong key": 1} if status == 401 else {"server error": 3}
     assert result.stopped
@@ -133,9 +133,8 @@ def test_no_ledger_and_no_report_holds_a_key(
 
 
 def test_a_search_goes_on_where_a_server_that_was_down_had_stopped_it(tmp_path: Path) -> None:
-    with serving() as gone:
-        url = gone.url
-    stopped = search(tmp_path, f"openai:{url}#m")
+    with nobody() as url:
+        stopped = search(tmp_path, f"openai:{url}#m")
     assert stopped.stopped.endswith("is the server up? (3 tries)")
     assert reasons(stopped) == {"unreachable": 1}
     with serving() as up:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import pytest
 
 from r3bench.errors import ModelError
+from r3bench.evolve.propose import patience
 from r3bench.evolve.propose.litellm import LiteLLMProposer
 from r3bench.evolve.propose.reply import Reply
-from tests.search.model_server import ModelServer, Response, failed, said, serving
+from tests.search.model_server import ModelServer, Response, failed, nobody, said
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("litellm") is None, reason="LiteLLM is not installed: pip install r3bench[llm]"
@@ -26,7 +27,7 @@ class Question:
         return [{"role": "user", "content": "faster"}]
 
 
-def ask(url: str, monkeypatch: pytest.MonkeyPatch, model: str = "gpt-4o-mini", patience_s: float = 20.0) -> Reply:
+def ask(url: str, monkeypatch: pytest.MonkeyPatch, model: str = "gpt-4o-mini", patience_s: float = 60.0) -> Reply:
     monkeypatch.setenv("OPENAI_API_BASE", url)
     proposer = LiteLLMProposer(f"openai/{model}", patience_s)
     try:
@@ -58,23 +59,22 @@ def test_text_tokens_cached_tokens_and_cost_are_read(server: ModelServer, monkey
         (failed(429, "quota used up"), "rate limit", False),
         (failed(500, "broken"), "server error", False),
         (Response(b'{"choices": [{"mess'), "server error", False),
-        (Response(said("slow").body, hang_s=3.0), "time-out", False),
+        (Response(said("slow").body, hangs=True), "time-out", False),
     ],
 )
 def test_what_goes_wrong_has_its_name(
     server: ModelServer, monkeypatch: pytest.MonkeyPatch, response: Response, reason: str, fatal: bool
 ) -> None:
+    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 3600.0)  # what fails once has failed
     server.in_turn(response)
     with pytest.raises(ModelError) as caught:
-        ask(server.url, monkeypatch, patience_s=0.5)
+        ask(server.url, monkeypatch, patience_s=0.5 if response.hangs else 60.0)
     assert (caught.value.reason, caught.value.fatal) == (reason, fatal)
     assert KEY not in str(caught.value)
 
 
 def test_no_key_and_no_server(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving() as gone:
-        url = gone.url
-    with pytest.raises(ModelError) as caught:
+    with nobody() as url, pytest.raises(ModelError) as caught:
         ask(url, monkeypatch)
     assert caught.value.reason == "unreachable"
     monkeypatch.delenv("OPENAI_API_KEY")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
 from threading import Timer
-from time import monotonic
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -27,7 +26,7 @@ from r3bench.evolve.propose.keys import hidden
 from r3bench.ledger import Ledger
 from r3bench.nouns import encode
 from tests.search.fake_server import FAKE, TEXT, capture
-from tests.search.model_server import ModelServer, Response, failed, said, serving
+from tests.search.model_server import ModelServer, Response, failed, nobody, said
 
 KEY = "sk-very-secret-0123456789"
 BRIEF = brief(capture(), {"kernels.cu": TEXT}, FAKE)
@@ -39,7 +38,7 @@ def prompts(count: int = 1) -> list[Prompt]:
     return [prompter.build(Draw(step=n, parent=FIRST)) for n in range(1, count + 1)]
 
 
-def ask(spec: str, *, patience_s: float = 5.0, prompt: Prompt | None = None) -> Reply:
+def ask(spec: str, *, patience_s: float = 60.0, prompt: Prompt | None = None) -> Reply:
     proposer = open_proposers(spec, patience_s=patience_s)
     try:
         return proposer.propose(prompt or prompts()[0])
@@ -47,7 +46,7 @@ def ask(spec: str, *, patience_s: float = 5.0, prompt: Prompt | None = None) -> 
         proposer.close()
 
 
-def trouble(spec: str, *, patience_s: float = 5.0) -> ModelError:
+def trouble(spec: str, *, patience_s: float = 60.0) -> ModelError:
     with pytest.raises(ModelError) as caught:
         ask(spec, patience_s=patience_s)
     assert KEY not in str(caught.value)
@@ -142,9 +141,8 @@ def test_an_unknown_model(server: ModelServer) -> None:
 
 
 def test_a_server_that_is_not_there() -> None:
-    with serving() as gone:
-        url = gone.url
-    error = trouble(f"openai:{url}#m")
+    with nobody() as url:
+        error = trouble(f"openai:{url}#m")
     assert (error.reason, error.fatal) == ("unreachable", True)
     assert str(error).endswith("is the server up? (3 tries)")
 
@@ -154,14 +152,13 @@ def test_a_server_that_hangs_up(server: ModelServer) -> None:
     assert trouble(f"openai:{server.url}#m").reason in ("unreachable", "bad answer")
 
 
-@pytest.mark.parametrize("value", ["0.3", "date"])
-def test_a_rate_limit_is_waited_for_as_long_as_the_server_says(server: ModelServer, value: str) -> None:
-    later = format_datetime(datetime.fromtimestamp(datetime.now().timestamp() + 1.5, UTC), usegmt=True)
-    asked = later if value == "date" else value
+@pytest.mark.parametrize("as_date", [False, True])
+def test_a_rate_limit_is_waited_for_as_long_as_the_server_says(server: ModelServer, as_date: bool) -> None:
+    later = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=2)
+    asked = format_datetime(later, usegmt=True) if as_date else "2"
     server.in_turn(failed(429, "slow down", ("Retry-After", asked)), said("now"))
-    began = monotonic()
     assert ask(f"openai:{server.url}#m").text == "now"
-    assert monotonic() - began >= 0.3
+    assert datetime.now(UTC) >= later
 
 
 def test_a_rate_limit_that_outlasts_patience(server: ModelServer) -> None:
@@ -179,10 +176,10 @@ def test_a_server_error_is_tried_again(server: ModelServer) -> None:
 
 
 def test_a_server_that_always_fails(server: ModelServer) -> None:
-    server.answer = lambda request: failed(500, "oops")
-    error = trouble(f"openai:{server.url}#m", patience_s=1.5)
+    server.in_turn(failed(500, "oops"), failed(500, "oops", ("Retry-After", "86400")))
+    error = trouble(f"openai:{server.url}#m")
     assert (error.reason, error.fatal) == ("server error", False)
-    assert len(server.requests) > 1
+    assert str(error).endswith("(2 tries)")
 
 
 def test_a_request_that_is_refused_is_not_repeated(server: ModelServer) -> None:
@@ -194,10 +191,8 @@ def test_a_request_that_is_refused_is_not_repeated(server: ModelServer) -> None:
 
 
 def test_an_answer_that_takes_too_long(server: ModelServer) -> None:
-    server.answer = lambda request: Response(said("late").body, hang_s=20.0)
-    began = monotonic()
+    server.answer = lambda request: Response(said("late").body, hangs=True)
     assert trouble(f"openai:{server.url}#m", patience_s=0.2).reason == "time-out"
-    assert monotonic() - began < 10
 
 
 def test_closing_ends_what_is_waited_for(server: ModelServer) -> None:
@@ -455,7 +450,7 @@ def test_litellm_is_asked_with_marks_where_a_provider_wants_them(litellm: Module
     marked, plain = (json.dumps(about["messages"]) for about in asked)
     assert "cache_control" in marked
     assert "cache_control" not in plain
-    assert all(about["num_retries"] == 0 and 0 < about["timeout"] <= 5.0 for about in asked)
+    assert all(about["num_retries"] == 0 and 0 < about["timeout"] <= 60.0 for about in asked)
 
 
 @pytest.mark.parametrize(

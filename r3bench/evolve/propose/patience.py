@@ -12,6 +12,7 @@ from r3bench.evolve.propose.reply import Reply
 
 FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
+_LEAST_S = 1.0  # for one try, or one that begins as patience ends would be told that nobody is there
 _TRIES = {"unreachable": 3, "bad answer": 2, "not UTF-8": 2}  # of these; of what passes by itself: as patience lasts
 
 
@@ -25,7 +26,7 @@ class Failed(Exception):
 
 
 def patiently(ask: Callable[[float], Reply], patience_s: float, closed: Event) -> Reply:
-    """The first reply of several tries; ``ask`` is told how many seconds are left.
+    """The first reply of several tries; ``ask`` is told how many seconds it may take.
 
     ModelError with the last try's reason where none comes, fatal where the server was never reached; ModelError
     (``stopped``) once ``closed`` is set.
@@ -34,7 +35,7 @@ def patiently(ask: Callable[[float], Reply], patience_s: float, closed: Event) -
     while True:
         tries += 1
         try:
-            return ask(max(0.0, end - monotonic()))
+            return ask(max(_LEAST_S, end - monotonic()))
         except Failed as error:
             stop_if(closed)
             wait_s = error.after_s if error.after_s is not None else pause_s
