@@ -24,13 +24,23 @@ class Failure:
     arm: str = ""
 
 
-def attempt(action: Callable[[], T], tries: int = 3) -> T | Failure:
-    """What ``action`` gives, or the verdict on a candidate that failed in it; begun anew where a worker is lost."""
+def again(action: Callable[[], T], tries: int = 3) -> T:
+    """What ``action`` gives; begun anew where a worker is lost, which is nobody's fault."""
     try:
         return action()
+    except WorkerLost:
+        if tries == 1:
+            raise
+    return again(action, tries - 1)
+
+
+def attempt(action: Callable[[], T]) -> T | Failure:
+    """What ``action`` gives, or the verdict on a candidate that failed in it; begun anew where a worker is lost."""
+    try:
+        return again(action)
     except WorkerLost as lost:
         # Whoever killed it, the candidate did not, unless it happens again and again.
-        return attempt(action, tries - 1) if tries > 1 else Failure(Verdict(status=Status.FAULT, detail=str(lost)))
+        return Failure(Verdict(status=Status.FAULT, detail=str(lost)))
     except CandidateFailure as failure:
         return Failure(_verdict(failure))
     except ArmFailed as failed:

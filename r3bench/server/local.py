@@ -34,6 +34,7 @@ from r3bench.model import Capture, Level, Outcome, Target, Variant, content_id
 from r3bench.original import Original
 from r3bench.overrides import id_of
 from r3bench.replay import Builder, Material, Placement, build, compete, control, evaluate, profile, read_material
+from r3bench.replay.failures import again
 from r3bench.server.requests import Timing
 from r3bench.server.resident import Latest, Resident, host_room, timing_lock
 from r3bench.server.stages import Waits, when_all
@@ -246,7 +247,7 @@ class ReplayServer:
         return 2 * len(os.sched_getaffinity(0))
 
     def conditions(self) -> dict[str, str]:
-        return self.device.conditions()
+        return again(self.device.conditions)
 
     def close(self) -> None:
         """End at once: requests that have not ended are cancelled, processes are ended. Idempotent."""
@@ -323,7 +324,7 @@ class ReplayServer:
         with self._guard:
             if self._closed:
                 return
-            ran = self._device_stage.submit(lambda: action() if self._begins(result) else None)
+            ran = self._device_stage.submit(lambda: again(action) if self._begins(result) else None)
         ran.add_done_callback(lambda done: self._settle(done, result))
 
     def _begins(self, result: Future[Any]) -> bool:
@@ -352,7 +353,7 @@ class ReplayServer:
     # -- the device stage -------------------------------------------------------------------------------------------
 
     def _open_device(self) -> Device:
-        device = self._open()
+        device = again(self._open)
         with self._guard:
             self._devices.append(device)
             if not self._closed:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sysconfig
 import tempfile
@@ -23,6 +24,7 @@ from r3bench.toolchain import jitlink
 
 Options = Sequence[tuple[str, str]]
 
+_TRIES = 3  # where it is killed
 _RELEASE = re.compile(r"release (\d+)\.(\d+)")
 _USED = re.compile(r"Used (\d+) registers")
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -92,7 +94,10 @@ def _run(path: Path, ptx: bytes, arch: str, flags: Sequence[str]) -> tuple[bytes
         source.write_bytes(ptx)
         command = [str(path), f"-arch={arch}", "-v", *flags, str(source), "-o", str(made)]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+            for _ in range(_TRIES):
+                done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+                if done.returncode != -signal.SIGKILL:
+                    break
         except OSError as error:
             raise BuildError(f"{path} cannot be run ({error}); reinstall it or set CUDA_HOME") from error
         said = done.stdout + done.stderr or f"exit code {done.returncode}"

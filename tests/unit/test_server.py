@@ -9,19 +9,20 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast
 
 import pytest
 from replay_case import FakeCompiler, capture, programs, variant
 
 from r3bench import replay
-from r3bench.devices import Kernel, Memory
-from r3bench.errors import CaptureError, DeviceUnavailable
+from r3bench.devices import Device, Kernel, Memory
+from r3bench.errors import CaptureError, DeviceUnavailable, WorkerLost
 from r3bench.model import (
     Capture,
     Configuration,
     LaunchConfig,
     LaunchRule,
+    Level,
     Measurement,
     Status,
     Target,
@@ -119,6 +120,48 @@ def test_every_request_is_answered_whatever_the_others_do(running: ReplayServer,
     assert not wait(futures, 30).not_done
     for name, future in zip(names, futures, strict=True):
         assert (future.result().verdict.status is Status.MATCH) == (name in ("add", "quick"))
+
+
+class Losing:
+    """A fake device whose worker is killed at one of its calls; its device's number is counted on."""
+
+    def __init__(self, at: int) -> None:
+        self._device, self._at, self.calls = FakeDevice(programs(), name="losing"), at, 0
+
+    def __getattr__(self, name: str) -> Any:
+        held = getattr(self._device, name)
+        return self._losing(held) if callable(held) and name not in ("close", "release") else held
+
+    def _losing(self, verb: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.calls += 1
+            if self.calls == self._at:
+                raise WorkerLost("the worker was killed")
+            return verb(*arguments, **named)
+
+        return call
+
+
+ASKED: dict[str, Callable[[ReplayServer, Capture], Any]] = {
+    "submit": lambda server, held: server.submit(held, variant("add")).result(60).verdict.status,
+    "verify": lambda server, held: server.verify(held, variant("add"), Level.PERTURBED).result(60).verdict.status,
+    "compare": lambda server, held: server.compare(held, 0, variant("add"), variant("quick")).result(60).decision,
+    "profile": lambda server, held: server.profile(held).result(60),
+    "conditions": lambda server, held: server.conditions(),
+}
+
+
+@pytest.mark.parametrize("verb", ASKED)
+def test_a_request_is_done_again_at_whatever_call_the_device_loses_its_worker(recorded: Capture, verb: str) -> None:
+    def asked(at: int) -> tuple[Any, int]:
+        device = Losing(at)
+        with ReplayServer(lambda: cast(Device, device), compiler=FakeCompiler()) as opened:
+            return ASKED[verb](opened, recorded), device.calls
+
+    undisturbed, calls = asked(0)
+    assert calls
+    for at in range(1, calls + 1, max(1, calls // 10)):
+        assert asked(at)[0] == undisturbed, f"call {at} of {calls}"
 
 
 def test_nothing_is_opened_until_it_is_needed(running: ReplayServer, recorded: Capture, opener: Opener) -> None:

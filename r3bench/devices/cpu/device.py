@@ -132,7 +132,8 @@ class CpuDevice:
         try:
             if worker is not None and identity in worker.memories and worker.alive():
                 worker.memories.discard(identity)
-                self._tell(worker, Op.UNMAP, identity)
+                with suppress(WorkerLost):  # and with it all that it had mapped
+                    self._tell(worker, Op.UNMAP, identity)
         finally:
             self._resources.arena.release(held.segment)
 

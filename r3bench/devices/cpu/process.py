@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from r3bench.devices.cpu.wire import DISMISS, FORK, HELLO, REAP, RESULT, SERVER_ANSWER, SERVER_REQUEST, Result
-from r3bench.errors import DeviceUnavailable
+from r3bench.errors import DeviceUnavailable, R3Error, WorkerLost
 
 _START_TIMEOUT_S = 60.0
 _FORK_TIMEOUT_S = 20.0
@@ -107,11 +107,15 @@ class ForkServer:
         (value,) = SERVER_ANSWER.unpack(answer)
         return int(value)
 
-    def _failed(self) -> DeviceUnavailable:
+    def _failed(self) -> R3Error:
+        what = "the CPU device's fork server did not start"
+        with suppress(subprocess.TimeoutExpired):
+            if self._process.wait(1.0) == -signal.SIGKILL:
+                self.close()
+                return WorkerLost(f"{what}: it was killed")
         said = os.pread(self._errors, 1 << 16, 0).decode("utf-8", "replace").strip().splitlines()
         self.close()
         reason = said[-1].strip() if said else f"it ended with exit code {self._process.returncode} or was too slow"
-        what = "the CPU device's fork server did not start"
         return DeviceUnavailable(f"{what}: {reason}; r3bench doctor says what is missing.")
 
 
@@ -164,7 +168,10 @@ class Worker:
                 self.pid = self._server.fork(fds, threads)
             except OSError:
                 self._server = shared_server(instead_of=self._server)
-                self.pid = self._server.fork(fds, threads)
+                try:
+                    self.pid = self._server.fork(fds, threads)
+                except OSError as error:
+                    raise WorkerLost("the CPU device's fork server was killed, and so was the next one") from error
 
     @property
     def processor(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from functools import cached_property
 from typing import Any
@@ -20,7 +21,7 @@ from r3bench.devices.cuda.memory import Contents, CudaMemory, Recorded
 from r3bench.devices.cuda.process import OURS, Worker
 from r3bench.devices.cuda.supply import CudaKernel, Supply
 from r3bench.devices.cuda.survey import default_index
-from r3bench.errors import DeviceFault, LaunchError, ReplayTimeout
+from r3bench.errors import DeviceFault, LaunchError, ReplayTimeout, WorkerLost
 from r3bench.model import Binary, Difference, LaunchConfig, ReplayUnit, Target, Verdict
 
 _FORMATS = ("cubin", "fatbin", "ptx")
@@ -175,15 +176,17 @@ class CudaDevice:
         recorded.copies -= 1
         if not recorded.copies:
             self._recorded = {key: each for key, each in self._recorded.items() if each is not recorded}
-        worker = self._supply.living()
-        if worker is None:
-            return
+        if (worker := self._supply.living()) is not None:
+            with suppress(WorkerLost):  # and with it all that is to be given back
+                self._give_back(worker, held)
+
+    def _give_back(self, worker: Worker, held: CudaMemory) -> None:
         if held.number in worker.copies:
             worker.copies.discard(held.number)
             self._supply.ask(worker, {"op": "remove", "id": held.number}, "releasing memory")
-        if not recorded.copies:
+        if not held.recorded.copies:
             kept = {contents for each in self._recorded.values() for contents in each.all_contents()}
-            for contents in set(recorded.all_contents()) - kept:
+            for contents in set(held.recorded.all_contents()) - kept:
                 self._supply.drop(worker, contents)
 
     def _own(self, memory: Memory) -> CudaMemory:

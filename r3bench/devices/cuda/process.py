@@ -17,6 +17,7 @@ from r3bench.devices.cuda.outcome import failure
 from r3bench.devices.cuda.placement import Range
 from r3bench.errors import DeviceUnavailable, WorkerLost
 
+_PROGRAM = "r3bench.devices.cuda.worker"
 _START_TIMEOUT_S = 120.0
 _END_TIMEOUT_S = 60.0
 
@@ -48,7 +49,7 @@ class Worker:
         self._channel, theirs = socket.socketpair()
         with theirs:
             numbers = (theirs.fileno(), index, *(edge for each in kept for edge in (each.start, each.end)))
-            command = [sys.executable, "-P", "-m", "r3bench.devices.cuda.worker", *map(str, numbers)]
+            command = [sys.executable, "-P", "-m", _PROGRAM, *map(str, numbers)]
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -109,16 +110,19 @@ class Worker:
             return wire.receive(self._channel)[0]
         except TimeoutError:
             raise
-        except (OSError, EOFError, ValueError):
+        except (OSError, EOFError):
             raise self._end() from None
+        except ValueError as nonsense:
+            self.close()
+            raise WorkerDied(f"it sent {nonsense}") from None
         except BaseException:  # an interrupt: the answer would be taken for that of the next request
             self.close()
             raise
 
     def _end(self) -> WorkerDied:
-        """End it, if it has not ended, with what it said last, or how it ended."""
+        """Its end, with what it said last, or how it ended: giving back a GPU's memory may take a process seconds."""
         try:
-            status = self._process.wait(1.0)
+            status = self._process.wait(_END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             status = 0
         said = os.pread(self._errors, 1 << 16, 0).decode("utf-8", "replace").strip().splitlines()
