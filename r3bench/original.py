@@ -42,7 +42,7 @@ _SMALL = 1e-3
 # However far the recorded kernel spreads: beyond this fraction its result is not one.
 MOST_NOISE = {"float64": 1e-6, "float32": 1e-3, "float16": 3e-2, "bfloat16": 5e-2}
 # Poison may make a kernel run longer, but not this much.
-_LONGER, _LEAST_S = 100, 0.25
+_LONGER, _LEAST_S = 100, 5.0
 # Random values of a poison after which they begin again; a prime, so that no shape of an array hides it.
 _PERIOD = 1_000_003
 

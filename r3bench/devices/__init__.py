@@ -78,7 +78,7 @@ class Device(Protocol):
         memory: Memory,
         launch: LaunchConfig,
         *,
-        timeout_s: float = 10.0,
+        timeout_s: float = 60.0,
         order: str = "forward",
     ) -> None:
         """Run once and wait, in one of ``orders``."""
@@ -109,7 +109,7 @@ class Device(Protocol):
         """What hardware counters say of one launch, by name, in words; nothing where there is no means to count."""
 
     def window(
-        self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 10.0
+        self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 60.0
     ) -> float:
         """Launch once on each memory in turn, without pause; nanoseconds for all of them together.
 

@@ -24,7 +24,7 @@ from r3bench.server.frames import VERSION, BadMessage, Message, error_of, receiv
 from r3bench.server.requests import REQUESTS, Asking, Identity, Request
 from r3bench.server.spool import parts
 
-_GREETING_S = 10.0
+_GREETING_S = 30.0
 _PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 _VERBS = {kind: verb for verb, kind in REQUESTS.items()}
 _LOST = (OSError, EOFError, BadMessage, TimeoutError)
@@ -73,7 +73,6 @@ class _Connection:
                 answer.set_exception(EOFError())
 
     async def close(self) -> None:
-        self._reading.cancel()
         self._writer.close()
         with suppress(*_LOST):
             await self._writer.wait_closed()
@@ -228,10 +227,11 @@ class RemoteServer(Asking):
         return await asyncio.open_connection(self._address.host, self._address.port, ssl=tls)
 
     async def _end(self) -> None:
-        for task in self._unanswered:
+        under_way = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in under_way:
             task.cancel()
-        if self._unanswered:
-            await asyncio.wait(self._unanswered)
+        if under_way:
+            await asyncio.wait(under_way)
         if self._connection is not None:
             await self._connection.close()
 

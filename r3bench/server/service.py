@@ -30,7 +30,7 @@ from r3bench.server.frames import GREETING_BYTES, VERSION, BadMessage, Message, 
 from r3bench.server.requests import REQUESTS, Server, identity_of
 from r3bench.server.spool import Spool
 
-_GREETING_S = 10.0
+_GREETING_S = 30.0
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group
 
 
@@ -92,10 +92,10 @@ class Service:
         except asyncio.CancelledError:
             pass  # the service stops
         finally:
-            self._clients.discard(client)
             writer.close()
-            with suppress(ConnectionError, ssl.SSLError, TimeoutError):
+            with suppress(ConnectionError, ssl.SSLError, TimeoutError, asyncio.CancelledError):
                 await writer.wait_closed()
+            self._clients.discard(client)
 
     async def _greeted(self, reader: StreamReader, writer: StreamWriter) -> bool:
         async with asyncio.timeout(_GREETING_S):
@@ -138,6 +138,8 @@ class Service:
         finally:
             for task in tasks:
                 task.cancel()
+            if tasks:
+                await asyncio.wait(tasks)
 
     async def _answer(self, message: Message, writer: StreamWriter, turn: asyncio.Lock) -> None:
         number, answer = message.get("id"), await self._answered(message)

@@ -168,7 +168,7 @@ class FakeDevice:
         memory: Memory,
         launch: LaunchConfig,
         *,
-        timeout_s: float = 10.0,
+        timeout_s: float = 60.0,
         order: str = "forward",
     ) -> None:
         assert isinstance(kernel, FakeKernel)
@@ -198,7 +198,7 @@ class FakeDevice:
         return dict(self.counters)
 
     def window(
-        self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 10.0
+        self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 60.0
     ) -> float:
         assert isinstance(kernel, FakeKernel)
         for memory in memories:

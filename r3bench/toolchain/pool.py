@@ -21,8 +21,7 @@ from r3bench.toolchain import wire
 
 _BOOT = "import sys; sys.path[:] = sys.argv[2:]; from r3bench.toolchain.worker import main; main(int(sys.argv[1]))"
 _START_S = 60.0
-
-
+_END_S = 10.0
 _KILLED = "it was ended by SIGKILL"
 
 
@@ -67,7 +66,7 @@ class Server:
             ours.close()
             os.close(log)
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(1.0)
+                self._process.wait(_END_S)
                 raise WorkerLost("the compile server was ended") from error
             raise
         return Worker(self, pid, ours, log, (options, role))
@@ -98,7 +97,7 @@ class Server:
             return
         self._control.close()
         try:
-            self._process.wait(5.0)
+            self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

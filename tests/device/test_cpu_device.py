@@ -363,28 +363,31 @@ def test_a_failed_launch_leaves_every_handle_valid(
 ) -> None:
     unit, before = unit_of(64, grid=(5, 1, 1))
     good_unit, good_before = unit_of()
+    timeout_s = 0.3 if error is ReplayTimeout else 60.0
     kernel, memory = device.load(build(SAXPY)), device.allocate(good_unit, good_before)
     bad = device.load(build(f"FRAME(0) BLOCK({text})"))
     with pytest.raises(error, match=message):
-        device.launch(bad, device.allocate(unit, before), unit.launch, timeout_s=0.3)
+        device.launch(bad, device.allocate(unit, before), unit.launch, timeout_s=timeout_s)
     device.launch(kernel, memory, good_unit.launch)
     np.testing.assert_array_equal(floats(device, memory), 1 + 2 * np.arange(1000, dtype=np.float32))
     with pytest.raises(error, match=message):
-        device.window(bad, [device.allocate(unit, before)], unit.launch, timeout_s=0.3)
+        device.window(bad, [device.allocate(unit, before)], unit.launch, timeout_s=timeout_s)
 
 
-def test_a_replacement_is_ready_soon(single: CpuDevice, build: Build) -> None:
+def test_a_replacement_is_forked_by_the_server_there_is(single: CpuDevice, build: Build) -> None:
+    """Which takes a hundredth of the time that starting another would."""
     unit, before = unit_of()
     kernel, memory = single.load(build(SAXPY)), single.allocate(unit, before)
-    hang = single.load(build(HANG))
-    seconds = []
-    for _ in range(5):
+    hang, workers = single.load(build(HANG)), []
+    for _ in range(3):
         with pytest.raises(ReplayTimeout):
             single.launch(hang, memory, unit.launch, timeout_s=0.02)
-        begin = time.perf_counter()
         single.launch(kernel, memory, unit.launch)
-        seconds.append(time.perf_counter() - begin)
-    assert min(seconds) < 0.1
+        worker = single._resources.worker
+        assert worker is not None
+        workers.append((worker.pid, parent_of(worker.pid)))
+    pids, parents = map(set, zip(*workers, strict=True))
+    assert (len(pids), len(parents)) == (3, 1)
 
 
 @pytest.mark.parametrize("victim", ["worker", "server"])
@@ -404,7 +407,7 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
@@ -423,7 +426,7 @@ def test_no_process_outlives_a_killed_parent(build: Build, tmp_path: Path) -> No
         image = Path(sys.argv[1]).read_bytes()
         hang = device.load(Binary(target=device.target, symbol="hang", image=image, format="object"))
         print(device._resources.worker.pid, flush=True)
-        device.launch(hang, device.allocate(unit, before), unit.launch, timeout_s=120)
+        device.launch(hang, device.allocate(unit, before), unit.launch, timeout_s=600)
     """
     command = [sys.executable, "-c", textwrap.dedent(script), tmp_path / "hang.o"]
     here = Path(__file__)
@@ -616,9 +619,13 @@ def test_an_interrupted_launch_confuses_no_later_one(single: CpuDevice, build: B
     kernel, memory = single.load(build(SAXPY)), single.allocate(unit, before)
     hang = single.load(build(HANG))
     usual = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.1)
-    with pytest.raises(KeyboardInterrupt):
+
+    def interrupted() -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
         single.launch(hang, memory, unit.launch)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     signal.signal(signal.SIGALRM, usual)
     single.launch(kernel, memory, unit.launch)
     np.testing.assert_array_equal(floats(single, memory), 1 + 2 * np.arange(1000, dtype=np.float32))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from time import monotonic
 
 import numpy as np
 import pytest
@@ -87,7 +86,5 @@ DEADLOCKS = {
 def test_a_deadlock_is_told(compiler: Compiler, device: Device, name: str) -> None:
     run = Runner(compiler, device, HEAD + f"{{ {DEADLOCKS[name]} p[{T}] += 1; }}")
     for order in device.orders:
-        begin = monotonic()
         with pytest.raises(DeviceFault, match=r"k deadlocked: a barrier or a warp collective .* in block \(0, 0, 0\)"):
             run("k", (1,), (64,), np.zeros(64, np.int32), 1, order=order)
-        assert monotonic() - begin < 10  # most of it is the build

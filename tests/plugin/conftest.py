@@ -65,7 +65,7 @@ def project(recorded_project: Path, pytester: pytest.Pytester, monkeypatch: pyte
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     monkeypatch.delenv("PYTEST_XDIST_WORKER_COUNT", raising=False)
     shutil.copytree(recorded_project, pytester.path, dirs_exist_ok=True)
-    pytester.makeini("[pytest]\nr3_captures = captures\nr3_device = cpu\n")
+    pytester.makeini("[pytest]\nr3_captures = captures\nr3_device = cpu\nr3_timeout = 60\n")
     return pytester
 
 

@@ -14,13 +14,23 @@ import pytest
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[str]:
     """The address of a server on the CPU device, which ends well."""
-    command = [sys.executable, "-m", "r3bench", "serve", f"unix:{tmp_path}/r3.sock", "--device", "cpu"]
+    command = [
+        sys.executable,
+        "-m",
+        "r3bench",
+        "serve",
+        f"unix:{tmp_path}/r3.sock",
+        "--device",
+        "cpu",
+        "--timeout",
+        "60",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         assert f"at unix:{tmp_path}/r3.sock" in server.stdout.readline()
         yield f"unix:{tmp_path}/r3.sock"
         server.send_signal(signal.SIGTERM)
-        assert (server.wait(10), server.communicate()[1]) == (0, "")
+        assert (server.wait(60), server.communicate()[1]) == (0, "")
     assert not (tmp_path / "r3.sock").exists()
 
 

@@ -33,7 +33,7 @@ def test_json_holds_every_sample_in_seconds(project: pytest.Pytester) -> None:
     }
     for row in rows:
         assert row["stats"]["rounds"] == len(row["stats"]["data"]) >= 3
-        assert 1e-8 < row["stats"]["min"] <= row["stats"]["median"] < 1e-2
+        assert 1e-8 < row["stats"]["min"] < 1e-2
         assert row["extra_info"]["decision"] == "identical"
 
 

@@ -144,7 +144,7 @@ class FakeCompiler:
         return result
 
     def _build(self, request: BuildRequest, result: Future[Built]) -> None:
-        self.gate.wait(5)
+        assert self.gate.wait(60)
         text = dict(request.files)[request.main]
         name, _, twin = text.partition("#")
         if name == "syntax error":

@@ -38,12 +38,12 @@ def fleet(devices: list[FakeDevice]) -> Iterator[Fleet]:
 
 def test_each_capture_is_on_one_device(fleet: Fleet, devices: list[FakeDevice], recorded: list[Capture]) -> None:
     for held, counts in zip(recorded, [(1, 0), (1, 1), (1, 1)], strict=True):
-        assert fleet.submit(held, Variant()).result(10).verdict.status is Status.MATCH
+        assert fleet.submit(held, Variant()).result(60).verdict.status is Status.MATCH
         assert tuple(int(device.launches > 0) for device in devices) == counts
     before = devices[1].launches
     for held in (recorded[0], recorded[2]):
-        assert fleet.verify(held, Variant(), Level.HELD_OUT, 1).result(10).verdict.status is Status.MATCH
-        found = fleet.compare(held, 0, variant("add"), variant("quick")).result(10)
+        assert fleet.verify(held, Variant(), Level.HELD_OUT, 1).result(60).verdict.status is Status.MATCH
+        found = fleet.compare(held, 0, variant("add"), variant("quick")).result(60)
         assert found.decision is Decision.FASTER
     assert devices[1].launches == before
 

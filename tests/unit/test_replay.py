@@ -53,7 +53,7 @@ def test_who_kills_a_worker_does_no_harm_to_the_candidate(recorded: Capture, nam
 
 def compared(recorded: Capture, name: str) -> Comparison:
     with ReplayServer(lambda: FakeDevice(programs()), compiler=FakeCompiler()) as server:
-        return server.compare(recorded, 0, variant("add"), variant(name)).result(10)
+        return server.compare(recorded, 0, variant("add"), variant(name)).result(60)
 
 
 def test_only_verified(recorded: Capture) -> None:

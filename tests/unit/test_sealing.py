@@ -95,7 +95,7 @@ def test_other_calls_end_the_process_whichever_thread_makes_them() -> None:
         threading.Thread(target=body).start()
         sealing.allow_only(sealing.MEMORY_AND_TIME)
         told.set()
-        threading.Event().wait(5)
+        threading.Event().wait(60)
 
     assert in_a_child(later) == -signal.SIGSYS
 
@@ -117,7 +117,7 @@ def test_a_program_is_started_with_its_limits(tmp_path: Path) -> None:
     with (tmp_path / "said").open("w+b") as said, open(os.devnull, "rb") as nothing:
         options = {"stdin": nothing, "stdout": said, "stderr": said}
         process = sealing.started(command, read=[], limits={"core": 0, "nofile": 32}, **options)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
         said.seek(0)
         assert said.read().split(b".")[0].isdigit()
 

@@ -75,26 +75,27 @@ def serving(server: ReplayServer, url: str, under_way: int = 0) -> Iterator[str]
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(CERTIFICATE)
     bound: list[Address] = []
-    listens, loop = threading.Event(), asyncio.new_event_loop()
+    loops: list[asyncio.AbstractEventLoop] = []
+    listens = threading.Event()
 
     async def run() -> None:
+        loops.append(asyncio.get_running_loop())
         services.append(Service(server, Spool(Path(tempfile.gettempdir(), "spool")), parse(url), SECRET, under_way))
         await services[0].run(lambda at: (bound.append(at), listens.set()), tls if url.startswith("tls") else None)
 
     services: list[Service] = []
-    thread = threading.Thread(target=lambda: loop.run_until_complete(run()))
+    thread = threading.Thread(target=asyncio.run, args=(run(),))
     thread.start()
     try:
-        assert listens.wait(10)
+        assert listens.wait(60)
         yield str(bound[0])
     finally:
-        loop.call_soon_threadsafe(services[0].stop)
-        thread.join(10)
-        loop.close()
+        loops[0].call_soon_threadsafe(services[0].stop)
+        thread.join(60)
 
 
 def outcome_of(server: RemoteServer, recorded: Capture, name: str = "add") -> Outcome:
-    return server.submit(recorded, variant(name)).result(10)
+    return server.submit(recorded, variant(name)).result(60)
 
 
 # -- the same verbs -------------------------------------------------------------------------------------------------
@@ -104,26 +105,26 @@ def test_every_verb_gives_what_it_gives_here(here: ReplayServer, recorded: Captu
     with serving(here, unix), RemoteServer(unix) as there:
         assert (there.target, there.name, there.levels) == (here.target, here.name, here.levels)
         assert there.conditions() == here.conditions()
-        assert there.profile(recorded).result(10) == here.profile(recorded).result(10)
-        wrong = there.submit(recorded, variant("wrong"), 1, "none").result(10)
-        assert wrong.verdict == here.submit(recorded, variant("wrong"), 1, "none").result(10).verdict
+        assert there.profile(recorded).result(60) == here.profile(recorded).result(60)
+        wrong = there.submit(recorded, variant("wrong"), 1, "none").result(60)
+        assert wrong.verdict == here.submit(recorded, variant("wrong"), 1, "none").result(60).verdict
         assert wrong.verdict.differences[0].first == (3,)
         timed = outcome_of(there, recorded, "quick")
-        assert timed.measurement == here.submit(recorded, variant("quick")).result(10).measurement
-        checked = there.verify(recorded, variant("add"), Level.HELD_OUT, 1).result(10).verdict
+        assert timed.measurement == here.submit(recorded, variant("quick")).result(60).measurement
+        checked = there.verify(recorded, variant("add"), Level.HELD_OUT, 1).result(60).verdict
         assert (checked.status, checked.level) == (Status.MATCH, Level.HELD_OUT)
-        found = there.compare(recorded, 0, variant("add"), variant("quick")).result(10)
-        assert found == here.compare(recorded, 0, variant("add"), variant("quick")).result(10)
+        found = there.compare(recorded, 0, variant("add"), variant("quick")).result(60)
+        assert found == here.compare(recorded, 0, variant("add"), variant("quick")).result(60)
         assert found.decision is Decision.FASTER
-        assert there.compiled(recorded, variant("add"), there.target).result(10).binary.image == b"add#"
+        assert there.compiled(recorded, variant("add"), there.target).result(60).binary.image == b"add#"
 
 
 def test_errors_come_back_as_themselves(here: ReplayServer, recorded: Capture, unix: str) -> None:
     with serving(here, unix), RemoteServer(unix) as there:
         with pytest.raises(CaptureError, match="has no unit 7"):
-            there.submit(recorded, Variant(), 7).result(10)
+            there.submit(recorded, Variant(), 7).result(60)
         with pytest.raises(BuildError, match="expected a declaration"):
-            there.compiled(recorded, variant("syntax error"), there.target).result(10)
+            there.compiled(recorded, variant("syntax error"), there.target).result(60)
         assert outcome_of(there, recorded).verdict.status is Status.MATCH
 
 
@@ -163,7 +164,7 @@ def test_a_restart_loses_nothing(here: ReplayServer, recorded: Capture, compiler
         assert not any(future.done() for future in futures)
     compiler.gate.set()
     with closing(there), serving(here, unix):
-        assert not wait(futures, 20).not_done
+        assert not wait(futures, 60).not_done
         assert {future.result().verdict.status for future in futures} == {Status.MATCH}
         assert len({future.result().variant for future in futures}) == 20
 
@@ -177,7 +178,7 @@ def test_a_server_that_stays_away_is_an_error(
         future = there.submit(recorded, variant("add"))
         there.conditions()
     with closing(there), pytest.raises(ServiceError, match="no replay server answers"):
-        future.result(10)
+        future.result(60)
 
 
 def test_what_a_client_gave_up_is_not_replayed(
@@ -204,7 +205,7 @@ def test_no_more_are_under_way_than_the_server_takes(
             threading.Event().wait(0.01)
         assert len(compiler.requests) == 4
         compiler.gate.set()
-        assert all(future.result(10).verdict.status is Status.MATCH for future in futures)
+        assert all(future.result(60).verdict.status is Status.MATCH for future in futures)
 
 
 @pytest.mark.parametrize("said", [b"hello", msgpack.packb({"identity": 1}), msgpack.packb({"under_way": 1}), None])
@@ -226,7 +227,7 @@ def test_what_is_no_replay_server_is_told(tmp_path: Path, said: bytes | None) ->
 def test_too_long_a_request_is_an_error_of_its_own(here: ReplayServer, recorded: Capture, unix: str) -> None:
     with serving(here, unix), RemoteServer(unix) as there:
         with pytest.raises(ServiceError, match="too many for one message"):
-            there.submit(recorded, Variant(image=bytes(MOST_BYTES))).result(10)
+            there.submit(recorded, Variant(image=bytes(MOST_BYTES))).result(60)
         assert outcome_of(there, recorded).verdict.status is Status.MATCH
 
 
@@ -269,7 +270,7 @@ def test_a_wrong_token_or_version_is_refused(here: ReplayServer, monkeypatch: py
 def told(url: str, body: bytes, length: int | None = None) -> dict[str, object]:
     """The server's first words to someone whose first message is this; none where it hangs up."""
     address = parse(url)
-    with socket.create_connection((address.host, address.port), timeout=10) as channel:
+    with socket.create_connection((address.host, address.port), timeout=60) as channel:
         channel.sendall(struct.pack("!I", len(body) if length is None else length) + body)
         with channel.makefile("rb") as file:
             size = file.read(4)
@@ -359,7 +360,7 @@ def test_what_a_killed_server_left_is_removed_what_another_has_is_not(tmp_path: 
             assert (theirs / "x").exists()
         assert not own.exists()
         another.kill()
-        another.wait(10)
+        another.wait(60)
         assert (theirs / "x").exists()
         with folder_of_this_process():
             assert not theirs.exists()

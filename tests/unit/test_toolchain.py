@@ -20,6 +20,8 @@ import pytest
 from r3bench.errors import BuildError, BuildTimeout, Unsupported
 from r3bench.model import Configuration, LaunchConfig, Parameter, Specialization, Target, facts_of
 from r3bench.toolchain import BuildRequest, Built, Compiler, UnitFacts, assembler, libdevice
+from r3bench.toolchain.job import FrontendJob, Job
+from r3bench.toolchain.pool import Worker
 
 CUDA = Target(device="cuda", arch="sm_90")
 
@@ -103,7 +105,7 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def gone(pids: list[int], within_s: float = 5.0) -> bool:
+def gone(pids: list[int], within_s: float = 60.0) -> bool:
     deadline = time.monotonic() + within_s
     while any(map(alive, pids)) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -298,12 +300,14 @@ def test_an_abort_of_llvm_fails_its_request_alone(compiler: Compiler) -> None:
     assert len({future.result().module for future in good}) == 1
 
 
-def test_a_build_that_takes_too_long_is_stopped_with_all_it_started(tmp_path: Path) -> None:
+def test_a_build_that_takes_too_long_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended, end = list[int](), Worker.end
+    monkeypatch.setattr(Worker, "end", lambda worker: ended.append(worker._pid) or end(worker))
     with Compiler(1, cache=tmp_path, timeout_s=1.0) as compiler:
-        before = time.monotonic()
         with pytest.raises(BuildTimeout, match="longer than 1 s"):
             build(compiler, HEAVY, "k")
-        assert time.monotonic() - before < 5
+        assert [alive(pid) for pid in ended] == [False]
+        monkeypatch.setattr(compiler, "_timeout_s", 60.0)
         assert build(compiler).module
 
 
@@ -370,7 +374,7 @@ compiler.submit(request(HEAVY, "k"))
 time.sleep(0.5)
 (server,) = children(os.getpid())
 print([server, *children(server)], flush=True)
-time.sleep(60)
+time.sleep(600)
 """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout
@@ -389,11 +393,13 @@ def test_the_same_request_is_answered_from_memory(compiler: Compiler) -> None:
     assert (first.binary, first.module) == (second.binary, second.module)
 
 
-def test_one_front_end_call_serves_every_configuration(compiler: Compiler) -> None:
+def test_one_front_end_call_serves_every_configuration(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs, ask = list[type](), compiler._ask
+    monkeypatch.setattr(compiler, "_ask", lambda job, *rest: jobs.append(type(job)) or ask(job, *rest))
     text = SAXPY + "// another source"
-    first = build(compiler, text)
-    second = build(compiler, text, configuration=Configuration(pipeline="O2"))
-    assert dict(second.stages)["frontend"] < 0.1 * dict(first.stages)["frontend"]
+    build(compiler, text)
+    build(compiler, text, configuration=Configuration(pipeline="O2"))
+    assert jobs == [FrontendJob, Job, Job]
 
 
 def test_passes_begin_where_a_source_was_lowered_before_with_the_same_facts(

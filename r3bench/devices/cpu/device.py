@@ -162,7 +162,7 @@ class CpuDevice:
         memory: Memory,
         launch: LaunchConfig,
         *,
-        timeout_s: float = 10.0,
+        timeout_s: float = 60.0,
         order: str = "forward",
     ) -> None:
         """Run once and wait. Frames are poisoned before, and the bytes beside the buffers are checked after."""
@@ -200,7 +200,7 @@ class CpuDevice:
         return {}
 
     def window(
-        self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 10.0
+        self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 60.0
     ) -> float:
         """Nanoseconds by this process's clock, less the shortest empty round trip to a worker that was ever seen."""
         held = [self._own(memory) for memory in memories]

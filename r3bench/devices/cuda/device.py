@@ -218,7 +218,7 @@ class CudaDevice:
         memory: Memory,
         launch: LaunchConfig,
         *,
-        timeout_s: float = 10.0,
+        timeout_s: float = 60.0,
         order: str = "forward",
     ) -> None:
         """Run once and wait. Shared memory is poisoned before, and the bytes beside the buffers are checked after."""
@@ -252,7 +252,7 @@ class CudaDevice:
         return profiler.counters(self._index, binary, held, launch, timeout_s)
 
     def window(
-        self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 10.0
+        self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 60.0
     ) -> float:
         """Nanoseconds by the GPU's own events within one graph of all launches."""
         held = [self._own(memory) for memory in memories]
