@@ -138,11 +138,8 @@ def test_a_bad_kernel_fails_alone(project: pytest.Pytester, source: Path, name: 
     body, sentence = KERNELS[name]
     source.write_text(source.read_text().replace("data[i] = factor * data[i];", f"{{ {body} }}"))
     before = digest(project.path / "captures")
-    result = project.runpytest(
-        f"{STORE}::correctness[0]",
-        "captures/app/difference.zarr::correctness[0]",
-        f"--r3-timeout={5 if name == 'hangs' else 60}",
-    )
+    items = f"{STORE}::correctness[0]", "captures/app/difference.zarr::correctness[0]"
+    result = project.runpytest(*items, *(["--r3-timeout=5"] if name == "hangs" else []))
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.re_match_lines([sentence.replace("*", ".*")])
     assert "Traceback" not in result.stdout.str()

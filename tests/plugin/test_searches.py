@@ -73,7 +73,7 @@ def test_prompts_that_wait_for_answers_are_told(project: pytest.Pytester) -> Non
     )
     report = json.loads((project.path / REPORT / "report.json").read_text())
     assert report["kernels"][0]["steps"] == 0
-    assert report["reproduce"].endswith("--r3-seconds 300 --r3-proposer files:answers --r3-patience 0")
+    assert report["reproduce"].endswith("--r3-seconds 300 --r3-proposer files:answers --r3-patience 0 --r3-timeout 60")
 
 
 def test_a_search_of_one_kernel_keeps_the_others_in_the_report(project: pytest.Pytester) -> None:

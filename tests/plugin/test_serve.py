@@ -14,17 +14,8 @@ import pytest
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[str]:
     """The address of a server on the CPU device, which ends well."""
-    command = [
-        sys.executable,
-        "-m",
-        "r3bench",
-        "serve",
-        f"unix:{tmp_path}/r3.sock",
-        "--device",
-        "cpu",
-        "--timeout",
-        "60",
-    ]
+    options = [f"unix:{tmp_path}/r3.sock", "--device", "cpu", "--timeout", "60"]
+    command = [sys.executable, "-m", "r3bench", "serve", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         assert f"at unix:{tmp_path}/r3.sock" in server.stdout.readline()
