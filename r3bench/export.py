@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from r3bench.errors import LedgerError
-from r3bench.ledger import Record, read
+from r3bench.ledger import Record, latest, read
 from r3bench.stats import block_statistic
 from r3bench.store import Column, write_run
 
@@ -28,18 +28,12 @@ def export(ledgers: Iterable[Path], target: Path) -> None:
     outcomes = [record for record in records if record["kind"] == "outcome"]
     if not outcomes:
         raise LedgerError("these ledgers hold no evaluation; name those of a search")
-    programs, steps = (_last(records, kind) for kind in ("program", "iteration"))
+    programs, steps = (latest(records, kind) for kind in ("program", "iteration"))
     run = next((record for record in records if record["kind"] == "run"), {})
     archive = next((record for record in records if record["kind"] == "archive"), {})
     columns = {**_trials(outcomes), **_programs(programs), **_steps(steps)}
     attributes = {"seed": run.get("seed", -1), "settings": run.get("settings", {}), "target": run.get("target", {})}
     write_run(target, columns, {**attributes, "axes": archive.get("axes", []), "edges": archive.get("edges", [])})
-
-
-def _last(records: Sequence[Record], kind: str) -> list[Record]:
-    """The last record of each step of each kernel."""
-    found = {(record["kernel"], record["step"]): record for record in records if record["kind"] == kind}
-    return list(found.values())
 
 
 def _trials(outcomes: Sequence[Record]) -> Mapping[str, Column]:

@@ -12,19 +12,17 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log
-from statistics import median
 
 from r3bench.devices import Device
 from r3bench.model import Measurement
 from r3bench.stats import (
     Budget,
     Comparison,
-    Decision,
     Interval,
     block_statistic,
+    compared,
     decide,
     signed_rank_interval,
-    speedup_of,
     surely_slower,
 )
 from r3bench.windows import (
@@ -219,23 +217,8 @@ def _interval(blocks: Sequence[Block], terms: Terms) -> Interval:
 
 
 def _comparison(blocks: Sequence[Block], terms: Terms) -> Comparison:
-    interval = _interval(blocks, terms)
-    return Comparison(
-        decision=decide(interval, terms.gate) or Decision.UNCLEAR,
-        speedup=speedup_of(interval.estimate),
-        low=speedup_of(interval.high),
-        high=speedup_of(interval.low),
-        confidence=interval.confidence,
-        blocks=len(blocks),
-        baseline_ns=median(block_statistic(block.baseline_ns) for block in blocks),
-        candidate_ns=median(block_statistic(block.candidate_ns) for block in blocks),
-        smallest_effect=interval.smallest_effect,
-        gate=terms.gate,
-        d=tuple(block.d for block in blocks),
-        orders=tuple(block.order for block in blocks),
-        baseline_samples_ns=tuple(block.baseline_ns for block in blocks),
-        candidate_samples_ns=tuple(block.candidate_ns for block in blocks),
-    )
+    baseline, candidate = ([getattr(block, name) for block in blocks] for name in ("baseline_ns", "candidate_ns"))
+    return compared(baseline, candidate, [block.order for block in blocks], terms.gate, terms.budget.alpha)
 
 
 def _conditions(

@@ -58,6 +58,8 @@ def typed(hint: Any, data: Any) -> Any:
     if origin is dict:
         return {key: typed(parts[1], item) for key, item in exactly(dict, data).items()}
     if origin is Literal:
+        if data not in parts:
+            raise ValueError(f"{data!r:.80} is none of {', '.join(map(str, parts))}")
         return parts[parts.index(data)]
     if isinstance(hint, type) and is_dataclass(hint):
         hints, data = _hints(hint), exactly(dict, data)

@@ -13,7 +13,9 @@ from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
-from math import exp, expm1, inf, log1p
+from math import exp, expm1, inf, isclose, log, log1p
+from statistics import median
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -215,6 +217,84 @@ def speedup_of(log_ratio: float) -> float:
     return exp(-log_ratio)
 
 
+def compared(
+    baseline_ns: Sequence[Sequence[float]],
+    candidate_ns: Sequence[Sequence[float]],
+    orders: Sequence[str],
+    gate: float,
+    alpha: float,
+) -> Comparison:
+    """What the windows of both arms, block by block, say at an error of ``alpha``; UNCLEAR where that decides nothing.
+
+    ValueError where there is no block, or not as many of each.
+    """
+    return Comparison(**_said_by(baseline_ns, candidate_ns, gate, 1 - alpha), orders=tuple(orders), gate=gate)
+
+
+def _said_by(
+    baseline_ns: Sequence[Sequence[float]], candidate_ns: Sequence[Sequence[float]], gate: float, confidence: float
+) -> dict[str, Any]:
+    """Every field of a comparison that follows from its samples."""
+    pairs = [
+        (block_statistic(ours), block_statistic(theirs)) for ours, theirs in zip(baseline_ns, candidate_ns, strict=True)
+    ]
+    d = tuple(log(candidate / baseline) for baseline, candidate in pairs)
+    interval = signed_rank_interval(d, 1 - confidence)
+    return {
+        "decision": decide(interval, gate) or Decision.UNCLEAR,
+        "speedup": speedup_of(interval.estimate),
+        "low": speedup_of(interval.high),
+        "high": speedup_of(interval.low),
+        "confidence": confidence,
+        "blocks": len(pairs),
+        "baseline_ns": median(baseline for baseline, _ in pairs),
+        "candidate_ns": median(candidate for _, candidate in pairs),
+        "smallest_effect": interval.smallest_effect,
+        "d": d,
+        "baseline_samples_ns": tuple(map(tuple, baseline_ns)),
+        "candidate_samples_ns": tuple(map(tuple, candidate_ns)),
+    }
+
+
+def contradiction(found: Comparison) -> str:
+    """What of a comparison that was read from a file does not follow from its own samples; empty if all of it does."""
+    for name, other in (("repetition", found.repeat), ("control", found.control)):
+        if other is not None and (wrong := contradiction(other)):
+            return f"its {name}: {wrong}"
+    if found.decision in (Decision.IDENTICAL, Decision.REFUSED):
+        return "" if found == _untimed(found) else "nothing was timed, but it says more"
+    try:
+        wanted = _said_by(found.baseline_samples_ns, found.candidate_samples_ns, found.gate, found.confidence)
+    except (ValueError, ZeroDivisionError, OverflowError) as error:
+        return f"its samples are none ({error})"
+    wanted["decision"] = _with_repetition(wanted["decision"], found.repeat)
+    wrong = next((name for name, value in wanted.items() if not _equal(value, getattr(found, name))), "")
+    return f"its {wrong} does not follow from its samples" if wrong else ""
+
+
+def _untimed(found: Comparison) -> Comparison:
+    """What a contest without samples may say, beside what was said before and after it."""
+    match = found.verdict.status is Status.MATCH
+    arm = found.refused if found.refused in ("baseline", "candidate") and not match else ""
+    same = found.decision is Decision.IDENTICAL
+    plain = (
+        identical(found.gate, found.baseline_binary or "") if same else refused(found.gate, arm or "", found.verdict)
+    )
+    return replace(plain, conditions=found.conditions, repeat=found.repeat, control=found.control)
+
+
+def _with_repetition(decision: Decision, repeat: Comparison | None) -> Decision:
+    claim = decision in (Decision.FASTER, Decision.SLOWER)
+    return Decision.UNSTABLE if claim and repeat is not None and repeat.decision is not decision else decision
+
+
+def _equal(wanted: Any, found: Any) -> bool:
+    """Whether two fields are the same but for rounding."""
+    if isinstance(wanted, tuple):
+        return len(wanted) == len(found) and all(map(_equal, wanted, found))
+    return isclose(wanted, found, rel_tol=1e-9, abs_tol=1e-12) if isinstance(wanted, float) else bool(wanted == found)
+
+
 def identical(gate: float, binary: str) -> Comparison:
     """The answer for two arms with the same machine code and the same launch."""
     return Comparison(
@@ -260,5 +340,4 @@ def confirmed(first: Comparison, repeat: Comparison) -> Comparison:
     """A claim with its repetition: itself if both agree, REFUSED if an arm failed meanwhile, else UNSTABLE."""
     if repeat.decision is Decision.REFUSED:
         return replace(repeat, repeat=first)
-    agreed = first.decision is repeat.decision
-    return replace(first, decision=first.decision if agreed else Decision.UNSTABLE, repeat=repeat)
+    return replace(first, decision=_with_repetition(first.decision, repeat), repeat=repeat)

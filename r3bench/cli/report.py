@@ -67,6 +67,9 @@ def documents(place: Path) -> Iterator[Any]:
     if not ledgers:
         raise LedgerError(f"{place} holds no ledger and no report.json; name what a search or a guard wrote")
     found, run = gather(ledgers)
+    if not found:
+        why = f" ({run.damage[0]})" if run.damage else ""
+        raise LedgerError(f"the ledgers of {place} hold no result that can be drawn{why}; search again")
     for application, kernels in found.items():
         yield checked(document(application, kernels, run), place)
 
@@ -74,12 +77,14 @@ def documents(place: Path) -> Iterator[Any]:
 def _rendered(document: Any, form: str) -> str:
     from r3bench.report import device_line, table
     from r3bench.report.files import RENDERINGS
+    from r3bench.report.words import damage_line
 
     if form == "terminal":
         said = document["guard"]["sentence"] if document["kind"] == "guard" else ""
         lines = (
             table(document, shutil.get_terminal_size().columns),
             said,
+            damage_line(document),
             device_line(document["device"], document["target"]),
         )
         return "".join(f"{line}\n" for line in lines if line)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Literal
 
-Search = Literal["full", "rules", "llm", "best-of-n", "bo"]
+from r3bench.ledger import SearchMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +19,7 @@ class Mode:
     trials: int = 30
 
 
-MODES: Mapping[Search, Mode] = {
+MODES: Mapping[SearchMode, Mode] = {
     "full": Mode(words="texts from the archive, each of them tuned"),
     "rules": Mode(words="the same with rewriting rules in place of a model"),
     "llm": Mode(words="texts from the archive under the default configuration", trials=1),
@@ -62,7 +61,7 @@ class Settings:
     session searches: they share its error budget.
     """
 
-    search: Search = "full"
+    search: SearchMode = "full"
     iterations: int = 200
     trials: int = 30
     race: bool = True

@@ -20,18 +20,19 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 from r3bench.errors import LedgerError
-from r3bench.ledger import Arm, KernelResult
+from r3bench.ledger import Arm, KernelResult, contradicted
 from r3bench.nouns import decode, encode
 from r3bench.report.patches import diff, mixed, overlapping
 from r3bench.report.runs import Run
 from r3bench.report.words import claimed, file_name
-from r3bench.stats import Comparison
+from r3bench.stats import Comparison, contradiction
 
 FORMAT = 2
 Document = Mapping[str, Any]
 Entry = Mapping[str, Any]
 
 _NAMED = ("device", "seed", "search", "iterations", "trials", "seconds")  # of the options: told by settings
+_NAMED_LINES = 20  # of those that are damaged
 _TEXTS = ("before", "after", "configuration", "arms")  # of a result: said in another way, or too large
 
 
@@ -51,7 +52,8 @@ def document(application: str, kernels: Sequence[KernelResult], run: Run | None 
         "target": kernels[0].target if kernels else "",
         "conditions": dict(kernels[0].conditions) if kernels else {},
         "reproduce": _reproduce(ordered, run),
-        "damaged_ledger_lines": run.damaged,
+        "damaged_ledger_lines": len(run.damage),
+        "damage": list(run.damage[:_NAMED_LINES]),
         "mixed": mixed(ordered),
         "kernels": [_entry(result, ordered) | run.of(result.kernel) for result in ordered],
     }
@@ -85,15 +87,14 @@ def _command(kernels: Sequence[KernelResult], run: Run, all_: bool) -> str:
     settings = run.settings
     stores = [kernel.capture for kernel in kernels]
     folder = PurePosixPath(stores[0]).parent.as_posix()
-    where = folder if all_ and len(stores) > 1 else " ".join(stores)
-    first = f"pytest --r3-evolve {where} --r3-device {kernels[0].device} --r3-seed {kernels[0].seed}"
+    where = shlex.join([folder] if all_ and len(stores) > 1 else stores)
+    device = shlex.quote(kernels[0].device)
+    first = f"pytest --r3-evolve {where} --r3-device {device} --r3-seed {kernels[0].seed}"
     named = [f"--r3-{name} {settings[name]}" for name in ("search", "iterations", "trials") if settings.get(name)]
     seconds = (settings.get("limits") or {}).get("seconds")
     share = f"--r3-seconds {seconds / (settings.get('kernels') or 1):g}" if isinstance(seconds, int | float) else ""
     others = {name: value for name, value in run.options.items() if name not in _NAMED}
-    rest = [
-        f"--r3-{name.replace('_', '-')} {shlex.quote(value) if value else ''}".strip() for name, value in others.items()
-    ]
+    rest = [shlex.join(filter(None, (f"--r3-{name.replace('_', '-')}", value))) for name, value in others.items()]
     return " ".join(filter(None, (first, *named, share, *rest)))
 
 
@@ -180,11 +181,12 @@ def _schema() -> dict[str, Any]:
 
 
 def _read_through(document: Document) -> None:
-    """KeyError, TypeError, ValueError or OverflowError where something that renderings need is not there."""
+    """KeyError, TypeError, ValueError or OverflowError where something that renderings need is not there, or a claim
+    does not follow from what stands beside it."""
     if document["kind"] == "search":
-        for entry in document["kernels"]:
-            result_of(entry)
+        wrong = next(filter(None, (contradicted(result_of(entry)) for entry in document["kernels"])), "")
     else:
-        for finding in document["guard"]["kernels"]:
-            if finding["comparison"]:
-                decode(Comparison, finding["comparison"])
+        held = (finding["comparison"] for finding in document["guard"]["kernels"] if finding["comparison"])
+        wrong = next(filter(None, (contradiction(decode(Comparison, comparison)) for comparison in held)), "")
+    if wrong:
+        raise ValueError(wrong)

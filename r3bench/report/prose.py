@@ -15,6 +15,7 @@ from r3bench.report.words import (
     baseline_time,
     busy_line,
     course,
+    damage_line,
     duration,
     marker,
     places,
@@ -39,7 +40,12 @@ def markdown(document: Document) -> str:
     parts += ["Contests, by device:", "", *(f"- {escape(line, 1000)}" for line in timed), ""] if timed else []
     busy = busy_line(kernels)
     parts += [as_sentence(escape(busy)), ""] if busy else []
-    parts += [part for line in document.get("mixed", ()) for part in (as_sentence(escape(line, 1000)), "")]
+    parts += [
+        part
+        for line in (*document.get("mixed", ()), damage_line(document))
+        if line
+        for part in (as_sentence(escape(line, 1000)), "")
+    ]
     work = work_line(kernels)
     parts += [as_sentence(work), ""] if work else []
     parts += short_grid((*HEAD, "evaluations"), [[*row(kernel), str(kernel.evaluations)] for kernel in kernels])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from r3bench.ledger import KernelResult, Record, read, results
+from r3bench.ledger import KernelResult, Record, latest, read, results
 from r3bench.report import kinds
 from r3bench.report.words import claimed
 from r3bench.stats import block_statistic
@@ -19,8 +19,8 @@ _PICTURES = 4  # of wrong results, for each kernel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What was read beside the results: settings and options of the searches, damaged lines, and per kernel the
-    document's parts. ``kinds`` tells the settings and options apart by kind of search.
+    """What was read beside the results: settings and options of the searches, what is wrong with damaged lines, and per
+    kernel the document's parts. ``kinds`` tells the settings and options apart by kind of search.
 
     ``parts`` maps a kernel to ``convergence``, ``searches``, ``archive``, ``replies`` and ``pictures``, each only where
     there is any.
@@ -28,7 +28,7 @@ class Run:
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
-    damaged: int = 0
+    damage: Sequence[str] = ()
     parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     kinds: Mapping[str, Run] = field(default_factory=dict)
 
@@ -65,10 +65,10 @@ def gather(ledgers: Iterable[Path]) -> tuple[dict[str, list[KernelResult]], Run]
     """
     found: dict[str, list[_Search]] = {}
     runs: dict[str, Run] = {}
-    damaged = 0
+    damage: list[str] = []
     for path in sorted(ledgers, key=lambda path: (path.name.count("."), path.name)):
         records, torn = read(path)
-        damaged += torn
+        damage += torn
         run = next((r for r in records if r["kind"] == "run" and "settings" in r), {})
         for result in results(records):
             own = [record for record in records if _kernel(record) == result.kernel]
@@ -80,7 +80,7 @@ def gather(ledgers: Iterable[Path]) -> tuple[dict[str, list[KernelResult]], Run]
     for kernel, search in standing.items():
         applications.setdefault(kernel.split("/")[0], []).append(search.result)
     first = next(iter(runs.values()), Run())
-    return applications, replace(first, damaged=damaged, parts=parts, kinds=runs)
+    return applications, replace(first, damage=damage, parts=parts, kinds=runs)
 
 
 def _kernel(record: Record) -> Any:
@@ -143,7 +143,7 @@ def _ns(outcome: Mapping[str, Any]) -> float:
 def _archive(records: Sequence[Record]) -> dict[str, Any]:
     """The axes, and of every island's cells the best program: ``{cell, island, id, origin, speedup}``."""
     axes = next((r for r in reversed(records) if r["kind"] == "archive"), None)
-    programs = [record["program"] for record in records if record["kind"] == "program"]
+    programs = [record["program"] for record in latest(records, "program")]
     best: dict[tuple[int, tuple[int, ...]], Mapping[str, Any]] = {}
     for program in programs:
         if program.get("cell") is not None and program.get("speedup") is not None:

@@ -11,6 +11,8 @@ from typing import Any
 from r3bench.ledger import KernelResult
 from r3bench.stats import Comparison, Decision
 
+_NAMED = 5  # damaged lines
+
 
 def file_name(kernel: str) -> str:
     """A name for the files of a kernel (``<application>/<symbol>``): its symbol, made safe and short."""
@@ -213,6 +215,13 @@ _TOLD = {
 def marker(document: Mapping[str, Any]) -> str:
     """The comment by which a later report finds the one that it replaces."""
     return f"<!-- r3bench: {document['kind']} {folder_name(document['application'])} -->"
+
+
+def damage_line(document: Mapping[str, Any]) -> str:
+    """What was left out of the ledgers, and why; empty where nothing was."""
+    count, named = document.get("damaged_ledger_lines", 0), document.get("damage", ())
+    more = f"; and {count - _NAMED} more" if count > _NAMED else ""
+    return f"{count} lines of the ledgers were left out: {'; '.join(named[:_NAMED])}{more}" if count else ""
 
 
 def as_sentence(text: str) -> str:

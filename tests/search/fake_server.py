@@ -24,7 +24,7 @@ from r3bench.model import (
     Verdict,
     content_id,
 )
-from r3bench.stats import Comparison, Decision, identical, refused
+from r3bench.stats import Comparison, claims, compared, confirmed, identical, refused
 
 TEXT = """\
 extern "C" __global__ void smooth(const float* in, float* out, float width, int n) {
@@ -123,21 +123,11 @@ class FakeServer:
 
 
 def comparison(speedup: float, *, gate: float = 0.05, baseline_ns: float = 1000.0) -> Comparison:
-    """A contest with a narrow interval around a speedup."""
-    low, high = speedup * 0.99, speedup * 1.01
-    faster, slower = low > 1 + gate, high < 1 / (1 + gate)
-    return Comparison(
-        decision=Decision.FASTER if faster else Decision.SLOWER if slower else Decision.SAME,
-        speedup=speedup,
-        low=low,
-        high=high,
-        confidence=0.99,
-        blocks=10,
-        baseline_ns=baseline_ns,
-        candidate_ns=baseline_ns / speedup,
-        smallest_effect=0.01,
-        gate=gate,
-    )
+    """A contest of which eleven blocks lie within 1 % of a speedup; a claim with its repetition."""
+    ratios = [1.0, *(1.01, 1 / 1.01) * 5]
+    candidate = [(baseline_ns / speedup * ratio,) for ratio in ratios]
+    found = compared([(baseline_ns,)] * 11, candidate, ("AB", "BA") * 5 + ("AB",), gate, 0.01)
+    return confirmed(found, found) if claims(found) else found
 
 
 def capture(text: str = TEXT, *, symbol: str = "smooth", units: int = 3, disjoint: bool = True) -> Capture:

@@ -5,26 +5,23 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import replace
-from math import log
+from math import exp
 from typing import Any
 
 from r3bench import report
 from r3bench.ledger import Arm, Failures, KernelResult, Promotion, SourceResult
 from r3bench.report import Run
-from r3bench.stats import Comparison, Decision
+from r3bench.stats import Comparison, Decision, compared
 
 HOSTILE = '"></title></script><script>alert(1)</script><img src=x onerror=alert(1)>\x00\u202e--></style>&#64;`|$'
 
 
 def contest(random_: random.Random, ratio: float, blocks: int = 60) -> Comparison:
     """A claim of this speedup with its repetition, as noisy as a shared machine."""
-    d = tuple(-log(ratio) + random_.gauss(0, 0.05) for _ in range(blocks))
-    orders = tuple(random_.choice(("AB", "BA")) for _ in d)
-    found = Comparison(
-        decision=Decision.FASTER, speedup=ratio, low=ratio * 0.97, high=ratio * 1.03, confidence=0.999, blocks=blocks,
-        baseline_ns=1e5, candidate_ns=1e5 / ratio, smallest_effect=0.03, gate=0.05, d=d, orders=orders,
-        conditions=(("written_bytes", str(random_.randrange(10**4, 10**7))), ("write_speed", "8.1e9")),
-    )  # fmt: skip
+    windows = [(1e5 / ratio * exp(random_.gauss(0, 0.05)),) for _ in range(blocks)]
+    orders = tuple(random_.choice(("AB", "BA")) for _ in windows)
+    conditions = (("written_bytes", str(random_.randrange(10**4, 10**7))), ("write_speed", "8.1e9"))
+    found = replace(compared([(1e5,)] * blocks, windows, orders, 0.05, 0.001), conditions=conditions)
     return replace(found, repeat=found)
 
 
@@ -48,7 +45,9 @@ def kernel(number: int, iterations: int = 200) -> KernelResult:
         failures=tuple(
             Failures(source=f"p{n}", status="mismatch", count=1, detail="x" * 400) for n in range(iterations)
         ),
-        promotions=(Promotion(rule="p17", promoted=True, reason="faster", held_out=2, units=2),),
+        promotions=(
+            Promotion(rule="p17", promoted=True, reason="", held_out=2, units=2, decision=Decision.FASTER),
+        ),
         conditions=(("processor", "AMD"), ("cores", "2")),
     )  # fmt: skip
 
@@ -95,7 +94,19 @@ def large(kernels: int = 7) -> Mapping[str, Any]:
 
 def poisoned(value: Any, key: str = "") -> Any:
     """A document in which every text that comes from elsewhere is hostile."""
-    known = ("format", "kind", "created", "status", "decision", "picture", "orders", "verdict", "level", "patch_file")
+    known = (
+        "format",
+        "kind",
+        "created",
+        "status",
+        "decision",
+        "picture",
+        "orders",
+        "verdict",
+        "level",
+        "patch_file",
+        "search",
+    )
     if key in known:
         return value
     if isinstance(value, str):

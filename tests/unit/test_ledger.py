@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from r3bench.errors import LedgerError
-from r3bench.ledger import Arm, KernelResult, Ledger, read, results
+from r3bench.ledger import Arm, KernelResult, Ledger, Promotion, read, results
 from r3bench.model import Difference, Measurement, Outcome, Status, Target, Verdict
 from r3bench.nouns import decode, encode
 from r3bench.stats import Comparison, Decision
@@ -49,6 +49,7 @@ RESULT = KernelResult(
     kernel="demo/k", capture="k.zarr", content_hash="h", status="improved", detail="", device="cpu", target="fake",
     baseline="recorded source", baseline_ns=10.0, seed=1, evaluations=2, seconds=1.5, before="a\n", after="b\n",
     arms=(Arm(name="patch", comparison=comparison(1.5)),),
+    promotions=(Promotion(rule="p1", promoted=True, reason="", held_out=1, units=1, decision=Decision.FASTER),),
 )  # fmt: skip
 
 
@@ -87,7 +88,7 @@ def test_every_line_is_there_at_once_and_says_when(tmp_path: Path) -> None:
         assert [r["kind"] for r in records] == ["note"]
         assert records[0]["text"] == "zeile\n2"
         assert records[0]["time"] > 1.7e9
-        assert damaged == 0
+        assert damaged == []
 
 
 @pytest.mark.parametrize("tail", [b'{"kind":"outcome","key":"x"', b"\x00\xff\x00", b'{"kind":"note"}'])
@@ -96,13 +97,13 @@ def test_a_torn_last_line_is_left_out_and_cut_off(tmp_path: Path, tail: bytes) -
     with Ledger.open(path) as ledger:
         ledger.add_outcome("key", MATCHED)
     path.write_bytes(path.read_bytes() + tail)
-    assert read(path)[1] == 1
+    assert len(read(path)[1]) == 1
     with Ledger.open(path) as ledger:
         assert ledger.outcome("key") == MATCHED
         ledger.append("note")
     records, damaged = read(path)
     assert [r["kind"] for r in records] == ["outcome", "note"]
-    assert damaged == 0
+    assert damaged == []
 
 
 def test_damaged_lines_are_skipped_and_counted(tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_damaged_lines_are_skipped_and_counted(tmp_path: Path) -> None:
     path.write_bytes(b"\n".join([lines[0], b"garbage {", b"[1]", lines[1].replace(b'"match"', b'"maybe"')]) + b"\n")
     records, damaged = read(path)
     assert [record["kind"] for record in records] == ["note"]
-    assert damaged == 3
+    assert len(damaged) == 3
     with Ledger.open(path) as ledger:
         assert ledger.outcome("key") is None, "a status of another version is evaluated again"
 

@@ -51,7 +51,16 @@ IMPROVED = KernelResult(
         SourceResult(rule="hoist", description="", trials=1, matched=1, default_ns=12345.0, same_as="recorded"),
     ),
     failures=(Failures(source="unroll", status="mismatch", count=3, detail="a[0] | <script>`x`"),),
-    promotions=(Promotion(rule="restrict", promoted=True, reason="faster by the interval", held_out=2, units=2),),
+    promotions=(
+        Promotion(
+            rule="restrict",
+            promoted=True,
+            reason="faster by the interval",
+            held_out=2,
+            units=2,
+            decision=Decision.FASTER,
+        ),
+    ),
     conditions=(("load", "0.1"),),
 )
 PLAIN = replace(

@@ -44,12 +44,23 @@ def test_every_format_from_folder_ledger_and_document(run: Path, capsys: pytest.
     assert {path.name for path in run.glob("report.*")} == {"report.json", "report.md", "report.html"}
 
 
-@pytest.mark.parametrize(("old", "new"), [('"gate":', '"gate":-'), ('"baseline_ns":', '"baseline_ns":-')])
-def test_a_ledger_changed_by_hand_is_told(run: Path, capsys: pytest.CaptureFixture[str], old: str, new: str) -> None:
+@pytest.mark.parametrize("form", ["terminal", "markdown", "html"])
+def test_a_ledger_changed_by_hand_is_told(run: Path, capsys: pytest.CaptureFixture[str], form: str) -> None:
     ledger = run / "ledger" / "k.jsonl"
     text = ledger.read_text()
-    assert old in text
-    ledger.write_text(text.replace(old, new))
+    assert '"speedup":1.2' in text
+    ledger.write_text(text.replace('"speedup":1.2', '"speedup":2.2'))
+    assert main(["report", str(run), "--format", form]) == 0
+    said = capsys.readouterr().out.replace("\\", "")
+    assert "1 lines of the ledgers were left out: line 2 of k.jsonl: the result of demo/k: patch: " in said
+    assert "2.2x" not in said
+    assert main(["report", str(ledger)]) == 3
+    assert "hold no result that can be drawn (line 2 of k.jsonl: " in capsys.readouterr().err
+
+
+def test_a_ledger_that_cannot_be_a_report_is_told(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger = run / "ledger" / "plain.jsonl"
+    ledger.write_text(ledger.read_text().replace('"baseline_ns":', '"baseline_ns":-'))
     assert main(["report", str(run)]) == 3
     assert re.search(rf"r3bench: the ledgers of {run} are damaged \(kernels\[\d\]\.", capsys.readouterr().err)
 

@@ -56,7 +56,7 @@ def evaluations(*times: float | None) -> list[tuple[str, dict[str, Any]]]:
 
 def program(id: str, cell: list[int], speedup: float, island: int = 0) -> tuple[str, dict[str, Any]]:
     fields = {"id": id, "cell": cell, "speedup": speedup, "island": island, "origin": "rules", "status": "matched"}
-    return "program", {"step": 1, "program": fields}
+    return "program", {"step": int(id[1:]), "program": fields}
 
 
 def test_a_curve_has_every_improvement_and_the_end(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_a_damaged_line_is_left_out_or_read_through(tmp_path: Path) -> None:
                     assert "trouble" in reply or decode(Reply, reply)
             kernels, run = gather([path])
             assert all(document(name, held, run) for name, held in kernels.items())
-            count += run.damaged
+            count += len(run.damage)
     assert count > 500
 
 
@@ -228,7 +228,7 @@ def test_a_line_nested_too_deeply_is_damaged(tmp_path: Path) -> None:
     path = written(tmp_path, "k.jsonl", IMPROVED, [])
     path.write_text("[" * 100_000 + "\n" + path.read_text())
     found, run = gather([path])
-    assert (len(found["demo"]), run.damaged) == (1, 1)
+    assert (len(found["demo"]), len(run.damage)) == (1, 1)
 
 
 def test_what_is_read_of_a_damaged_report_is_drawn(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from r3bench.report.words import (
     baseline_time,
     busy_line,
     course,
+    damage_line,
     duration,
     in_contest,
     places,
@@ -43,8 +44,9 @@ def searched(document: Mapping[str, Any]) -> tuple[str, list[Markup]]:
     kernels = [result_of(entry) for entry in entries]
     improved = sum(kernel.status == "improved" for kernel in kernels)
     title = f"{document['application']}: {improved} of {len(kernels)} kernels improved"
-    warnings = [as_sentence(line) for line in (busy_line(kernels), *document.get("mixed", ())) if line]
-    warnings.append(_damage(document["damaged_ledger_lines"]))
+    warnings = [
+        as_sentence(line) for line in (busy_line(kernels), *document.get("mixed", ()), damage_line(document)) if line
+    ]
     main = [
         *_overview(kernels),
         *([element("p", as_sentence(line))] if (line := work_line(kernels)) else []),
@@ -70,10 +72,6 @@ def _places(kernels: Sequence[KernelResult]) -> list[Markup]:
     """Where contests were timed, if a cluster did it."""
     lines = places(kernels)
     return [element("h3", "Contests, by device"), *bullets(lines)] if lines else []
-
-
-def _damage(lines: int) -> str:
-    return f"{lines} lines of the ledgers are damaged and were left out." if lines else ""
 
 
 # -- all kernels ------------------------------------------------------------------------------------------------------

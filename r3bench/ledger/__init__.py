@@ -1,0 +1,30 @@
+"""The journal of a search, and what a search found.
+
+::
+
+    results.py    the nouns of a search's result, and what a result may not say
+    records.py    the file's grammar, and reading it
+    journal.py    an open journal: what is known, and appending what is new
+"""
+
+from __future__ import annotations
+
+from r3bench.ledger.journal import Ledger
+from r3bench.ledger.records import FORMAT, KEYS, Record, latest, read, results
+from r3bench.ledger.results import (
+    Arm,
+    Failures,
+    KernelResult,
+    Promotion,
+    SearchMode,
+    Share,
+    SourceResult,
+    Spent,
+    Trouble,
+    contradicted,
+)
+
+__all__ = [
+    "FORMAT", "KEYS", "Arm", "Failures", "KernelResult", "Ledger", "Promotion", "Record", "SearchMode", "Share",
+    "SourceResult", "Spent", "Trouble", "contradicted", "latest", "read", "results",
+]  # fmt: skip
