@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from r3bench.record.dump import Launched
     from r3bench.record.sources import Found
 
-# Captures written at a time; each holds one launch's memory.
-_AT_ONCE = 4
+# Captures written at a time: one is packed, by all cores, while another one's source is compiled or reaches the disk.
+_AT_ONCE = 2
 _ADDED = ("launches", "recorded", "gpu_seconds", "timed")
 
 
@@ -112,15 +112,15 @@ def _convert(arguments: argparse.Namespace, folder: Path, name: str, out: Path) 
 
     groups = conversion.grouped(list(dump.launches(folder)))
     with Bar("launches", sum(map(len, groups))) as bar, ThreadPoolExecutor(_AT_ONCE) as threads:
-        written: list[tuple[Future[Capture], str]] = []
-        for group, kernel in zip(groups, conversion.file_names(groups), strict=True):
+
+        def converted(group: list[Launched], kernel: str) -> str:
             found, why = _source(arguments, group[0])
             place = out / f"{kernel}.zarr"
-            one = threads.submit(conversion.write, place, name, arguments.command, group, found, bar.step)
-            written.append((one, why))
-        for one, why in written:
-            bar.say(_written(one.result(), why))
-    return len(written)
+            return _written(conversion.write(place, name, arguments.command, group, found, bar.step), why)
+
+        for line in threads.map(converted, groups, conversion.file_names(groups)):
+            bar.say(line)
+    return len(groups)
 
 
 def _written(capture: Capture, why: str) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import filecmp
+import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -14,18 +17,19 @@ import numpy as np
 from r3bench import store
 from r3bench.errors import RecordError
 from r3bench.model import Allocation, Capture, Global, LaunchConfig, Parameter, Pointer, ReplayUnit
-from r3bench.record.dump import PAGE, Bytes, Held, Launched, Pages, filled
+from r3bench.record.dump import PAGE, Bytes, Held, Launched, Pages, Run, fill
 from r3bench.record.fatbin import machine_code
 from r3bench.record.names import demangled
 from r3bench.record.sources import Found
-from r3bench.store import UnitContents
+from r3bench.store import Parts
 
 # An allocation is cut to what is used of it where it is at least so large and at most this share of it is used.
 CUT_FROM_BYTES = 64 << 20
 CUT_BELOW_SHARE = 0.25
 # Used pages no further apart than this stay in one piece; as much is kept on both sides.
 JOINED_PAGES = 256
-_CHUNK_WORDS = 1 << 22
+_SCANNED_BYTES = 4 << 20
+_SCANNERS = min(8, os.cpu_count() or 1)
 # A thread's stack where an application asks for nothing else.
 _STACK_BYTES = 1024
 
@@ -165,33 +169,36 @@ def _alignment(address: int) -> int:
 # -- pointers ---------------------------------------------------------------------------------------------------------
 
 
-def _pointers(holder: str, data: Bytes, allocations: Sequence[Allocation], step: int = 8) -> Iterator[Pointer]:
+def _pointers(holder: str, data: Parts, allocations: Sequence[Allocation]) -> list[Pointer]:
     """Every aligned word of a buffer that leads into an allocation."""
     ordered = sorted(allocations, key=lambda a: a.address)
-    starts = np.array([a.address for a in ordered], np.uint64)
-    for offset, word in _leading_words(data, ordered, step):
-        found = ordered[int(np.searchsorted(starts, np.uint64(word), "right")) - 1]
-        if word <= found.address + found.nbytes:
-            yield Pointer(offset=offset, allocation=found.name, displacement=word - found.address, holder=holder)
-
-
-def _leading_words(data: Bytes, ordered: Sequence[Allocation], step: int) -> Iterator[tuple[int, int]]:
-    """Words between the first and the last address, by offset; a word found is not looked into again."""
     if not ordered:
-        return
+        return []
     low, high = ordered[0].address, max(a.address + a.nbytes for a in ordered)
-    if step != 8:
-        end = 0
-        for at, word in zip(range(0, data.size - 7, step), _words(data, step), strict=True):
-            if at >= end and low <= word <= high:
-                yield at, word
-                end = at + 8
-        return
-    words = data[: data.size // 8 * 8].view(np.uint64)
-    for begin in range(0, words.size, _CHUNK_WORDS):
-        part = words[begin : begin + _CHUNK_WORDS]
-        for index in np.flatnonzero((part >= low) & (part <= high)):
-            yield 8 * (begin + int(index)), int(part[index])
+    found = []
+    for begin in range(0, data.nbytes, _SCANNED_BYTES):
+        part = data[begin : begin + _SCANNED_BYTES]
+        words = part[: part.size // 8 * 8].view(np.uint64)
+        for index in np.flatnonzero(words - np.uint64(low) <= np.uint64(high - low)):
+            found += _pointer(holder, begin + 8 * int(index), int(words[index]), ordered)
+    return found
+
+
+def _argument_pointers(block: bytes, allocations: Sequence[Allocation]) -> Iterator[Pointer]:
+    """Words of the arguments that lead into an allocation; a word found is not looked into again."""
+    ordered, end = sorted(allocations, key=lambda a: a.address), 0
+    for at, word in enumerate(_words(np.frombuffer(block, np.uint8), 4)):
+        if 4 * at >= end and (found := _pointer("", 4 * at, word, ordered)):
+            yield from found
+            end = 4 * at + 8
+
+
+def _pointer(holder: str, offset: int, word: int, ordered: Sequence[Allocation]) -> list[Pointer]:
+    at = bisect_right(ordered, word, key=lambda a: a.address) - 1
+    if at < 0 or word > ordered[at].address + ordered[at].nbytes:
+        return []
+    found = ordered[at]
+    return [Pointer(offset=offset, allocation=found.name, displacement=word - found.address, holder=holder)]
 
 
 # -- a unit -----------------------------------------------------------------------------------------------------------
@@ -216,29 +223,60 @@ def _global(held: Held) -> Global:
     return Global(symbol=held.symbol, nbytes=held.nbytes, constant=held.memory == "constant")
 
 
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a piece holds before a launch, or after it (``runs`` of pages, the later ones on top); read when taken."""
+
+    piece: Piece
+    pages: Pages
+    runs: tuple[tuple[Run, ...], ...]
+
+    @property
+    def nbytes(self) -> int:
+        return self.piece.nbytes
+
+    def __getitem__(self, part: slice) -> Bytes:
+        start, stop, _ = part.indices(self.nbytes)
+        into = np.empty(stop - start, np.uint8)
+        for runs in self.runs:
+            fill(runs, self.pages, into, self.piece.start + start)
+        return into
+
+
+class Moments(NamedTuple):
+    """The memory of a unit as the store takes it."""
+
+    before: Mapping[str, Memory]
+    after: Mapping[str, Memory]
+
+
 class Converted(NamedTuple):
     """A replay unit and its memory."""
 
     unit: ReplayUnit
-    contents: UnitContents
+    contents: Moments
 
 
 def unit(launched: Launched, index: int, parameters: Sequence[Parameter]) -> Converted:
-    """One recorded launch as a replay unit and its memory."""
-    kept, pages = pieces(launched), launched.pages()
+    """One recorded launch as a replay unit and its memory, which stays on disk."""
+    kept, pages = pieces(launched), Pages.of(launched.files)
     allocations = _named(launched, kept, parameters)
     variables = [held for held in launched.held if held.symbol is not None]
     buffers = [(a.name, piece) for a, piece in zip(allocations, kept, strict=True)]
     buffers += [(str(held.symbol), Piece(held, 0, held.nbytes)) for held in variables]
-    before = {name: _before(piece, pages) for name, piece in buffers}
-    after = {name: _after(piece, pages, before[name]) for name, piece in buffers if piece.changed}
+    before = {name: Memory(piece, pages, (piece.held.before,)) for name, piece in buffers}
+    after = {
+        name: Memory(piece, pages, (piece.held.before, piece.held.after)) for name, piece in buffers if piece.changed
+    }
     block = bytes.fromhex(launched.facts["arguments"])
-    pointers = [p for name, data in before.items() for p in _pointers(name, data, allocations)]
+    with ThreadPoolExecutor(_SCANNERS) as scanners:
+        inside = scanners.map(lambda name: _pointers(name, before[name], allocations), before)
+        pointers = (*_argument_pointers(block, allocations), *(pointer for found in inside for pointer in found))
     recorded = ReplayUnit(
         index=index,
         launch=_launch_config(launched.facts),
         arguments=block,
-        pointers=(*_pointers("", np.frombuffer(block, np.uint8), allocations, 4), *pointers),
+        pointers=pointers,
         allocations=tuple(allocations),
         globals=tuple(map(_global, variables)),
         written=tuple(after),
@@ -247,15 +285,7 @@ def unit(launched: Launched, index: int, parameters: Sequence[Parameter]) -> Con
         stream=launched.facts["stream"],
         held_out=index > 0,
     )
-    return Converted(recorded, UnitContents(before, after))
-
-
-def _before(piece: Piece, pages: Pages) -> Bytes:
-    return filled(piece.held.before, pages, np.zeros(piece.nbytes, np.uint8), piece.start)
-
-
-def _after(piece: Piece, pages: Pages, before: Bytes) -> Bytes:
-    return filled(piece.held.after, pages, before.copy(), piece.start)
+    return Converted(recorded, Moments(before, after))
 
 
 # -- a capture --------------------------------------------------------------------------------------------------------
@@ -293,13 +323,13 @@ def write(
     known: Found | None,
     done: Callable[[], None] = lambda: None,
 ) -> Capture:
-    """One capture of the recorded launches of one kernel, in order; one launch is in memory at a time.
+    """One capture of the recorded launches of one kernel, in order.
 
     ``done`` is called for each of them.
     """
     first = group[0]
     parameters = parameters_of(first, known.parameters if known else ())
-    units = tuple(unit(launched, index, parameters).unit for index, launched in enumerate(group))
+    converted = [unit(launched, index, parameters) for index, launched in enumerate(group)]
     image = image_of(first)
     capture = Capture(
         path=str(path),
@@ -308,17 +338,17 @@ def write(
         demangled=known.demangled if known else demangled(first.kernel),
         parameters=parameters,
         source=known.source if known else None,
-        units=units,
+        units=tuple(one.unit for one in converted),
         image_format=image[1] if image else None,
         command=tuple(command),
         recorded_on=recorded_on(first),
     )
-    contents = (_told(unit(launched, index, parameters).contents, done) for index, launched in enumerate(group))
+    contents = (_told(one.contents, done) for one in converted)
     texts, ir = (known.texts, known.ir) if known else (None, None)
     return store.write(path, capture, contents, texts, ir=ir, image=image[0] if image else None)
 
 
-def _told(contents: UnitContents, done: Callable[[], None]) -> UnitContents:
+def _told(contents: Moments, done: Callable[[], None]) -> Moments:
     done()
     return contents
 
@@ -337,7 +367,7 @@ def _same_of_another_process(one: Launched, other: Launched) -> bool:
     if one.path.parent == other.path.parent or one.held != other.held:
         return False
     alike = all(one.facts[what] == other.facts[what] for what in ("occurrence", "grid", "block", "arguments"))
-    return alike and all(map(_same_bytes, one.pages().files, other.pages().files))
+    return alike and all(map(_same_bytes, one.files, other.files))
 
 
 def _same_bytes(one: Path, other: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from r3bench.errors import RecordError
 
 PAGE = 4096
 # As stripes.h lays them out.
-_STRIPES, _STRIPE_PAGES = 16, (8 << 20) // PAGE
+_STRIPES, _STRIPE_BYTES = 16, 8 << 20
 Bytes = NDArray[np.uint8]
 
 
@@ -43,22 +44,30 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """Pages in stripes over several files."""
+    """Pages in stripes over several files, which are mapped."""
 
-    files: tuple[Path, ...]
+    stripes: tuple[Bytes, ...]
 
-    def read(self, first: int, count: int) -> Bytes:
-        """The bytes of ``count`` pages from ``first`` on; zeros behind the end of a file."""
-        found = np.zeros(count * PAGE, np.uint8)
+    @classmethod
+    def of(cls, files: Sequence[Path]) -> Pages:
+        return cls(tuple(map(_mapped, files)))
+
+    def read(self, first: int, into: Bytes) -> None:
+        """Bytes from page ``first`` on; zeros behind the end of a file."""
         done = 0
-        while done < count:
-            stripe, within = divmod(first + done, _STRIPE_PAGES)
-            part = min(count - done, _STRIPE_PAGES - within)
-            with open(self.files[stripe % _STRIPES], "rb") as file:
-                file.seek((stripe // _STRIPES * _STRIPE_PAGES + within) * PAGE)
-                file.readinto(found[done * PAGE : (done + part) * PAGE].data)
-            done += part
-        return found
+        while done < into.size:
+            stripe, within = divmod(first * PAGE + done, _STRIPE_BYTES)
+            start = stripe // _STRIPES * _STRIPE_BYTES + within
+            part = into[done : done + _STRIPE_BYTES - within]
+            found = self.stripes[stripe % _STRIPES][start : start + part.size]
+            part[: found.size], part[found.size :] = found, 0
+            done += part.size
+
+
+def _mapped(file: Path) -> Bytes:
+    if not file.stat().st_size:
+        return np.empty(0, np.uint8)
+    return np.memmap(file, np.uint8, "r")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +87,15 @@ class Launched:
         """The module image, if it was kept."""
         return self.path.parent / self.facts["image"] if self.facts["image"] else None
 
-    def pages(self) -> Pages:
-        """All pages of the launch, not read yet."""
-        return Pages(tuple(self.path.with_suffix(f".bin.{stripe}") for stripe in range(_STRIPES)))
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that hold its pages."""
+        return tuple(self.path.with_suffix(f".bin.{stripe}") for stripe in range(_STRIPES))
 
     @property
     def nbytes(self) -> int:
         """What its memory takes on disk."""
-        return sum(file.stat().st_size for file in self.pages().files)
+        return sum(file.stat().st_size for file in self.files)
 
 
 def launches(folder: Path) -> Iterator[Launched]:
@@ -117,21 +127,25 @@ def _parsed(path: Path) -> dict[str, Any]:
     return document
 
 
-def filled(runs: Sequence[Run], pages: Pages, into: Bytes, start: int = 0) -> Bytes:
+def fill(runs: Sequence[Run], pages: Pages, into: Bytes, start: int = 0) -> None:
     """Put the pages of runs into ``into``, which begins ``start`` bytes (whole pages) behind the buffer's start."""
-    first, end = start // PAGE, (start + into.size + PAGE - 1) // PAGE
-    for run in runs:
-        low, high = max(run.first, first), min(run.first + run.count, end)
-        if low >= high:
-            continue
-        target = into[(low - first) * PAGE : (high - first) * PAGE]
-        if run.place < 0:
-            target[:] = 0
-            continue
-        place = run.place + (low - run.first) * run.step
-        data = pages.read(place, high - low) if run.step else np.tile(pages.read(place, 1), high - low)
-        target[:] = data[: target.size]
-    return into
+    at = bisect_right(runs, start // PAGE, key=lambda run: run.first + run.count)
+    while at < len(runs) and runs[at].first * PAGE < start + into.size:
+        run = runs[at]
+        low, high = max(run.first * PAGE, start), min((run.first + run.count) * PAGE, start + into.size)
+        _fill(run, pages, into[low - start : high - start], low - run.first * PAGE)
+        at += 1
+
+
+def _fill(run: Run, pages: Pages, into: Bytes, skipped: int) -> None:
+    if run.place < 0:
+        into[:] = 0
+    elif run.step:
+        pages.read(run.place + skipped // PAGE, into)
+    else:
+        page = np.empty(PAGE, np.uint8)
+        pages.read(run.place, page)
+        into[:] = np.resize(page, into.size)
 
 
 def coverage(folder: Path) -> list[dict[str, Any]]:

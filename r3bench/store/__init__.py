@@ -14,7 +14,7 @@ recorded SHA-256. Whatever is wrong with a store is a :class:`~r3bench.errors.Ca
 bytes on disk.
 """
 
-from r3bench.store.arrays import UnitContents
+from r3bench.store.arrays import Parts, UnitContents
 from r3bench.store.attributes import DTYPES
 from r3bench.store.files import find, parts
 from r3bench.store.reading import contents, dataset, expected, image, ir, open_capture, sources, verify
@@ -25,6 +25,7 @@ from r3bench.store.writing import append, text_sha256, write
 __all__ = [
     "DTYPES",
     "Column",
+    "Parts",
     "RecordedUnit",
     "UnitContents",
     "append",

@@ -1,6 +1,6 @@
 """Capture stores as files: safe reading, replacement in one step, finding. Nothing here knows what a store means.
 
-A store is a folder ``<name>.zarr`` or one file ``<name>.zarr.zip``. Writing builds a folder ``.<name>.tmp-<pid>``
+A store is a folder ``<name>.zarr`` or one file ``<name>.zarr.zip``. Writing builds a folder ``.<name>.tmp``
 beside it and then swaps the two, so that a crash at any moment leaves either the old store or the new one. Where the
 file system cannot swap, the old one steps aside to ``.<name>.old`` first, and the next reader or writer that finds
 only that puts it back.
@@ -16,7 +16,7 @@ import shutil
 import stat
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO
@@ -169,34 +169,47 @@ def _opened(path: Path, name: str) -> Iterator[IO[bytes]]:
 def replacing(path: Path) -> Iterator[Path]:
     """A new folder to build in; at the end it takes the place of ``path`` in one step, packed if that is a zip.
 
-    Writers of stores in the same folder wait for each other. After an exception the old store is as it was.
+    Writers of one store wait for each other. After an exception the old store is as it was.
     """
     if not path.name.endswith(SUFFIXES):
         raise CaptureError(f"{path} cannot be a capture: its name must end in .zarr or .zarr.zip")
     target = path.resolve()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(target.parent):
-            _clean(target)
-            building = target.parent / f".{target.name}.tmp-{os.getpid()}"
+        with _alone(target) as folder:
+            building = folder / "new"
             building.mkdir()
-            try:
-                yield building
-                _publish(building, target)
-            finally:
-                shutil.rmtree(building, ignore_errors=True)
+            yield building
+            _publish(building, target)
     except OSError as error:
         raise CaptureError(f"{path} cannot be written ({error.strerror}): check space and permissions") from error
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _alone(target: Path) -> Iterator[Path]:
+    """An empty folder beside a store, gone at the end. Its lock says that its writer lives; what the dead left goes."""
+    folder = target.parent / f".{target.name}.tmp"
+    descriptor = _locked(folder)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        _put_back(target)
+        for left in (*folder.iterdir(), _aside(target)):
+            _remove(left)
+        yield folder
     finally:
+        shutil.rmtree(folder, ignore_errors=True)
         os.close(descriptor)
+
+
+def _locked(folder: Path) -> int:
+    """A folder that is made where there is none, opened and locked; whoever had it before may have moved it away."""
+    while True:
+        folder.mkdir(exist_ok=True)
+        with suppress(FileNotFoundError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if folder.exists() and os.path.samestat(os.fstat(descriptor), folder.stat()):
+                return descriptor
+            os.close(descriptor)
 
 
 def _aside(path: Path) -> Path:
@@ -207,14 +220,6 @@ def _put_back(path: Path) -> None:
     """Undo a replacement that was cut off after the old store stepped aside."""
     if _aside(path).exists() and not path.exists():
         os.rename(_aside(path), path)
-
-
-def _clean(target: Path) -> None:
-    """Remove what writers left that died; the folder's lock says that none is alive."""
-    _put_back(target)
-    stale = [p for p in target.parent.iterdir() if p.name.startswith(f".{target.name}.tmp-")]
-    for path in (*stale, _aside(target)):
-        _remove(path)
 
 
 def _remove(path: Path) -> None:

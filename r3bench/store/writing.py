@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,26 +15,29 @@ import numpy as np
 from r3bench.errors import CaptureError
 from r3bench.model import Allocation, Capture, Global, ReplayUnit
 from r3bench.store import arrays, attributes, files
-from r3bench.store.arrays import Bytes, UnitContents
+from r3bench.store.arrays import CHUNK_BYTES, Contents, Parts
 from r3bench.store.attributes import buffer_name, buffers, node_name, storage_dtype, view_shape
 from r3bench.store.files import PathLike
 from r3bench.store.reading import Reader, open_capture
 from r3bench.store.root import open_root
 
+# Buffers that are packed at a time; each takes a few times a shard of memory.
+_WRITERS = min(8, os.cpu_count() or 1)
+
 
 def write(
     path: PathLike,
     capture: Capture,
-    contents: Iterable[UnitContents],
+    contents: Iterable[Contents],
     sources: Mapping[str, str] | None = None,
     ir: str | bytes | None = None,
     image: bytes | None = None,
 ) -> Capture:
     """Write a whole capture in one step, in place of what was at ``path``; it as :func:`open_capture` gives it.
 
-    ``contents`` gives each unit's memory in order (it may be a generator: one unit is held at a time). Which buffers
-    were written is found by comparing, whatever ``unit.written`` says. ``sources`` holds the texts of
-    ``capture.source.files``. CaptureError where the parts do not fit together or the disk refuses.
+    ``contents`` gives each unit's memory in order, as arrays (from a generator one unit is held at a time) or part by
+    part. Which buffers were written is found by comparing, whatever ``unit.written`` says. ``sources`` holds the texts
+    of ``capture.source.files``. CaptureError where the parts do not fit together or the disk refuses.
     """
     target = Path(path)
     with files.replacing(target) as folder:
@@ -41,7 +46,7 @@ def write(
     return open_capture(target)
 
 
-def append(path: PathLike, capture: Capture, contents: Iterable[UnitContents]) -> Capture:
+def append(path: PathLike, capture: Capture, contents: Iterable[Contents]) -> Capture:
     """Add the units of ``capture`` to the same kernel's store at ``path``, numbered after those that are there.
 
     The store is rewritten as a whole, in one step. CaptureError where kernel, parameters or source differ.
@@ -77,13 +82,13 @@ def _kernel_of(capture: Capture) -> tuple[Any, ...]:
     return capture.application, capture.symbol, capture.parameters, capture.source, capture.image_format
 
 
-def _chain(reader: Reader, old: Capture, new: Iterable[UnitContents]) -> Iterator[UnitContents]:
+def _chain(reader: Reader, old: Capture, new: Iterable[Contents]) -> Iterator[Contents]:
     for unit in old.units:
         yield reader.contents(unit)
     yield from new
 
 
-def _build(folder: Path, target: Path, capture: Capture, contents: Iterable[UnitContents], module: _Module) -> None:
+def _build(folder: Path, target: Path, capture: Capture, contents: Iterable[Contents], module: _Module) -> None:
     where = str(target)
     attributes.check_capture(attributes.decode(Capture, attributes.encode(capture), where), where)
     _write_module(folder, capture, module, where)
@@ -92,7 +97,7 @@ def _build(folder: Path, target: Path, capture: Capture, contents: Iterable[Unit
     _write_root(folder, replace(capture, units=units))
 
 
-def _write_units(folder: Path, capture: Capture, contents: Iterable[UnitContents], where: str) -> Iterator[ReplayUnit]:
+def _write_units(folder: Path, capture: Capture, contents: Iterable[Contents], where: str) -> Iterator[ReplayUnit]:
     rest = iter(contents)
     for unit in capture.units:
         held = next(rest, None)
@@ -124,29 +129,35 @@ def _text_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _write_unit(folder: Path, unit: ReplayUnit, held: UnitContents, where: str) -> ReplayUnit:
+def _write_unit(folder: Path, unit: ReplayUnit, held: Contents, where: str) -> ReplayUnit:
     """Write a unit's arrays; the unit, with what was written found by comparing."""
     named = {buffer_name(buffer): buffer for buffer in buffers(unit)}
     if set(held.before) != set(named) or not set(held.after) <= set(named):
         raise CaptureError(f"{where}: contents do not name the unit's buffers; give every one of {', '.join(named)}")
     before = {name: _raw(held.before[name], buffer, where) for name, buffer in named.items()}
     after = {name: _raw(held.after[name], named[name], where) for name in named if name in held.after}
-    changed = tuple(name for name, data in after.items() if not np.array_equal(data, before[name]))
-    for name, buffer in named.items():
-        _write_buffer(folder, f"units/{unit.index}/before", buffer, before[name])
-    for name in changed:
-        _write_buffer(folder, f"units/{unit.index}/after", named[name], after[name])
+    changed = tuple(name for name, data in after.items() if not _same(data, before[name]))
+    group = f"units/{unit.index}"
+    arrays_of = [(f"{group}/before", named[name], data) for name, data in before.items()]
+    arrays_of += [(f"{group}/after", named[name], after[name]) for name in changed]
+    with ThreadPoolExecutor(_WRITERS) as writers:  # packing and hashing leave the interpreter to others
+        list(writers.map(lambda array: _write_buffer(folder, *array), arrays_of))
     return replace(unit, written=changed)
 
 
-def _raw(data: Bytes, buffer: Allocation | Global, where: str) -> Bytes:
-    raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+def _raw(data: Parts, buffer: Allocation | Global, where: str) -> Parts:
+    raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8) if isinstance(data, np.ndarray) else data
     if raw.nbytes != buffer.nbytes:
         raise CaptureError(f"{where}: '{buffer_name(buffer)}' has {buffer.nbytes} bytes, but {raw.nbytes} were given")
     return raw
 
 
-def _write_buffer(folder: Path, group: str, buffer: Allocation | Global, data: Bytes) -> None:
+def _same(one: Parts, other: Parts) -> bool:
+    parts = (slice(at, at + CHUNK_BYTES) for at in range(0, one.nbytes, CHUNK_BYTES))
+    return all(np.array_equal(one[part], other[part]) for part in parts)
+
+
+def _write_buffer(folder: Path, group: str, buffer: Allocation | Global, data: Parts) -> None:
     is_global = isinstance(buffer, Global)
     attrs: dict[str, Any] = {"name": buffer_name(buffer), "global": is_global}
     if storage_dtype(buffer.dtype).name != buffer.dtype:

@@ -10,7 +10,7 @@ import pytest
 from numcodecs import Zstd
 
 from r3bench.errors import RecordError
-from r3bench.record.dump import PAGE, Pages, Run, filled
+from r3bench.record.dump import PAGE, Pages, Run, fill
 from r3bench.record.fatbin import entries, machine_code, packed_variables
 from r3bench.record.images import find_nvcc
 from r3bench.record.names import demangled
@@ -92,9 +92,11 @@ def test_runs_of_pages_in_stripes(tmp_path: Path) -> None:
     per_stripe = (8 << 20) // PAGE
     for stripe, file in enumerate(files):
         file.write_bytes(bytes([stripe + 1]) * PAGE if stripe else bytes([99]) * (8 << 20))
-    pages = Pages(files)
+    pages = Pages.of(files)
     runs = (Run(0, 2, -1, 1), Run(2, 2, per_stripe - 1, 1), Run(4, 3, per_stripe, 0))
-    found = filled(runs, pages, np.full(7 * PAGE - 5, 7, np.uint8))
+    found = np.full(7 * PAGE - 5, 7, np.uint8)
+    fill(runs, pages, found)
     assert [int(found[page * PAGE]) for page in range(7)] == [0, 0, 99, 2, 2, 2, 2]
-    part = filled(runs, pages, np.zeros(2 * PAGE, np.uint8), 3 * PAGE)
+    part = np.zeros(2 * PAGE, np.uint8)
+    fill(runs, pages, part, 3 * PAGE)
     assert part[[0, -1]].tolist() == [2, 2]
