@@ -9,8 +9,9 @@ The loop, for each kernel of a run, and what each part of it is::
     compare     a text or a code that is known already is not tried again             novelty.py
     repair      what was refused or fails goes back once, with the reason             children.py
     tune        configurations by TPE, more of them for texts that stand well         inner.py, tuning.py
-    judge       children join the archive in the order in which they were drawn       exploring.py
-    promote     the best stand against the baseline; only then is anything claimed    promote.py, concluding.py
+    judge       children join the archive in the order in which they were drawn       judging.py, exploring.py
+    weigh       texts or trials of the best: whichever has gained more of late        returns.py
+    promote     the best stand against the baseline; only then is anything claimed    finalists.py, promote.py
 
 Kernels share two pools (pools.py), one in which answers are awaited and one in which configurations are evaluated; the
 most promising kernel goes first. What all this may use up is a budget (budget.py). Cheap measurements rank and claim
@@ -27,6 +28,7 @@ from types import MappingProxyType
 from r3bench.evolve.budget import Budget
 from r3bench.evolve.concluding import Conclusion
 from r3bench.evolve.exploring import Exploration, Run
+from r3bench.evolve.finalists import finalists
 from r3bench.evolve.pools import Pool
 from r3bench.evolve.propose.reply import Proposer
 from r3bench.evolve.settings import MODES, Limits, Settings
@@ -94,9 +96,11 @@ class Search:
         await asyncio.gather(*(exploration.explore() for exploration in self._explorations.values()))
 
     def best(self, capture: Capture) -> Variant | None:
-        """What ranks best of a kernel so far; nothing is claimed of it. None where nothing matched."""
-        found = [(s.best[1], s.variant(s.best[0])) for s in self._explorations[capture.name].sources.values() if s.best]
-        return min(found, key=lambda pair: pair[0], default=(0.0, None))[1]
+        """What ranks first when the best of a kernel are timed again; None where that is the baseline. It claims
+        nothing."""
+        found = self._explorations[capture.name]
+        first = found.start and next(finalists(found.start, found.sources, found.evaluator), None)
+        return first.variant if first else None
 
     def conclude(self, capture: Capture) -> KernelResult:
         """Promote what was found for a kernel, and write its result. After an interrupt nothing is timed any more."""

@@ -9,7 +9,7 @@ from r3bench.errors import BadReply, Exhausted, ModelError
 from r3bench.evolve.archive import Draw
 from r3bench.evolve.asking import Asking
 from r3bench.evolve.edits import revised
-from r3bench.evolve.inner import Evaluate, Standing, race, tune
+from r3bench.evolve.inner import Evaluate, Standing, goes_on, tune
 from r3bench.evolve.novelty import Novelty
 from r3bench.evolve.pools import Place, Pool, Rank
 from r3bench.evolve.program import Fate
@@ -18,11 +18,12 @@ from r3bench.evolve.propose.reply import Reply
 from r3bench.evolve.settings import Settings
 from r3bench.evolve.sources import RECORDED, Source
 from r3bench.evolve.start import say
+from r3bench.evolve.tuning import Point
 
 
 @dataclass(slots=True, eq=False)
 class Child:
-    """What one step has come to so far.
+    """What one step has come to so far; ``point`` is the parent's best configuration when it was drawn.
 
     ``status`` stays None where there is nothing to judge: no answer came (``error`` says why) or the budget was used up
     before. ``seconds`` is what its answers took.
@@ -30,6 +31,7 @@ class Child:
 
     draw: Draw
     parent: Source
+    point: Point | None = None
     origin: str = ""
     answer: str = ""
     description: str = ""
@@ -63,19 +65,18 @@ class Steps:
     settings: Settings
 
     async def take(self, child: Child, standing: Standing | None, place: Place, rank: Rank) -> None:
-        """From the question to the last trial. ``place`` is held for the first answer, and left when it is there."""
+        """From the question to the last trial: one more than the first where texts race and it stands well in
+        ``standing``. ``place`` is held for the first answer, and left when it is there."""
         prompt = self.prompts.build(child.draw)
         trouble = await self._attempt(child, prompt, place)
         if trouble and child.error is None and not self.enough():
             child.repaired = True
             await self._attempt(child, prompt.repaired(child.answer, trouble), await self.places.enter(rank))
         if child.status == "matched" and child.source is not None:
-            if child.parent.best_point is not None:
-                child.source.suggest(child.parent.best_point)
-            await race(
-                child.source, self.settings.trials, self.evaluate, standing,
-                in_flight=self.settings.in_flight, enough=self.enough,
-            )  # fmt: skip
+            if child.point is not None:
+                child.source.suggest(child.point)
+            trials = self.settings.trials if standing is None else 1 + goes_on(child.source, standing)
+            await self._tune(child.source, min(trials, self.settings.trials), self.settings.in_flight)
 
     async def _attempt(self, child: Child, prompt: Prompt, place: Place) -> str:
         """An answer, and its text under the default configuration; what is to be put right, empty where nothing is."""
@@ -108,7 +109,7 @@ class Steps:
         if twin := self.novelty.same_text(source):
             child.is_copy_of(twin, "text")
             return
-        await tune(source, 1, self.evaluate, in_flight=1, enough=self.enough)
+        await self._tune(source, 1, 1)
         if not source.outcomes:
             child.status = None
         elif source.best is None:
@@ -117,6 +118,9 @@ class Steps:
             child.is_copy_of(twin, "code")
         else:
             child.comes_to("matched")
+
+    async def _tune(self, source: Source, trials: int, in_flight: int) -> None:
+        await tune(source, trials, self.evaluate, in_flight=in_flight, enough=self.enough)
 
     def _source(self, child: Child, reply: Reply) -> Source:
         """The text that an answer makes of its parent's; BadReply where it makes none."""

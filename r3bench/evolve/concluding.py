@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from time import monotonic
 from typing import Literal
 
 from r3bench.errors import CandidateFailure, CaptureError
 from r3bench.evolve.described import described
-from r3bench.evolve.evaluate import nanoseconds
 from r3bench.evolve.exploring import Exploration
+from r3bench.evolve.finalists import finalists
 from r3bench.evolve.neighbours import changed_kernels
 from r3bench.evolve.own import own_compiler
-from r3bench.evolve.promote import Court, Finalist, Verdicts, claims, promote
+from r3bench.evolve.promote import Court, Verdicts, claims, promote
 from r3bench.evolve.rules import RULES, relied_on
 from r3bench.evolve.sources import RECORDED, Source
 from r3bench.evolve.split import split
@@ -24,9 +22,6 @@ from r3bench.ledger import Arm, KernelResult, Share
 from r3bench.model import Configuration, Variant
 from r3bench.nouns import encode
 from r3bench.syntax import plain_name
-
-FINALISTS = 8  # timed again beside the baseline before any contest
-MORE = 24  # where those before fail verification
 
 Ending = Literal["improved", "not improved", "failed", "interrupted"]
 
@@ -80,7 +75,7 @@ class Conclusion:
             original=self._original(start),
         )
         self.found.run.progress(f"{self.found.name}: the best of {self.evaluator.evaluations} evaluations are verified")
-        promote(court, self._finalists(start), recorded, self.verdicts)
+        promote(court, finalists(start, self.found.sources, self.evaluator), recorded, self.verdicts)
         if image:
             ours = Variant(files=recorded.files, configuration=Configuration())
             toolchain = self.evaluator.compare(start.baseline, ours, court.gate, court.kernels)
@@ -96,30 +91,6 @@ class Conclusion:
         if built is not None:
             comparison = self.evaluator.compare(court.baseline, built, court.gate, court.kernels)
             self.arms.append(Arm(name="own compiler", comparison=comparison))
-
-    def _finalists(self, start: Start) -> Iterator[Finalist]:
-        """The best of the sources, the text as it is among them, timed again beside the baseline; fastest first.
-
-        What does not rank ahead of the baseline is left out. More are timed where none of the first passes.
-        """
-        best = sorted(self._best(), key=lambda finalist: finalist.ns)
-        first = best[:FINALISTS] + [f for f in best[FINALISTS:] if f.source.rule == RECORDED]
-        others = [f for f in best if f not in first]
-        for some in (first, *(others[n : n + FINALISTS] for n in range(0, min(len(others), MORE), FINALISTS))):
-            yield from self._timed_again(start, some)
-
-    def _timed_again(self, start: Start, ranked: Sequence[Finalist]) -> list[Finalist]:
-        again = [self.evaluator.submit(start.baseline, "baseline", again=1)]
-        again += [self.evaluator.submit(f.variant, f.source.rule, again=1) for f in ranked]
-        times = [nanoseconds(self.evaluator.result(pending)) for pending in again]
-        limit = max(filter(None, (start.ns, times[0])), default=0.0)
-        timed = [replace(f, ns=min(f.ns, ns)) for ns, f in zip(times[1:], ranked, strict=True) if ns is not None]
-        return sorted((f for f in timed if f.ns < limit), key=lambda finalist: finalist.ns)
-
-    def _best(self) -> Iterator[Finalist]:
-        for source in self.found.sources.values():
-            if source.best is not None and source.same_as is None:
-                yield Finalist(source=source, variant=source.variant(source.best[0]), ns=source.best[1])
 
     # -- the result --
 

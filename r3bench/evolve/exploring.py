@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from math import log
+from math import inf, log
 from time import monotonic
 from typing import Any
 
@@ -22,26 +22,28 @@ from r3bench.evolve.brief import brief, value_ranges
 from r3bench.evolve.budget import Budget
 from r3bench.evolve.children import Child, Steps
 from r3bench.evolve.evaluate import Evaluator
-from r3bench.evolve.features import AXES, Code, cell
-from r3bench.evolve.inner import Standings, tune
-from r3bench.evolve.novelty import Novelty
+from r3bench.evolve.features import AXES
+from r3bench.evolve.inner import tune
+from r3bench.evolve.judging import Judge
 from r3bench.evolve.pools import Pace, Pool, Rank
 from r3bench.evolve.program import Program
 from r3bench.evolve.prompt import Prompter
 from r3bench.evolve.propose.reply import Proposer
-from r3bench.evolve.settings import Settings
+from r3bench.evolve.returns import Returns
+from r3bench.evolve.settings import MODES, Settings
 from r3bench.evolve.sources import RECORDED, Source, make_source
 from r3bench.evolve.start import Kernel, Start, begin, say
-from r3bench.model import Outcome, Variant, facts_of
+from r3bench.model import Outcome, Variant
 from r3bench.nouns import encode
 from r3bench.server.requests import Server, Timing
 
-FIRST = 10  # trials of the text as it is where sources race: as many as they get on average
-LAST = 0.75  # of the budget is for texts; the rest is for configurations of the best
-BEST = 3  # texts are tuned on then, as many as there are finalists
+FIRST = 10  # trials of the text as it is, where sources race, before any other
+LAST = 0.9  # of the budget: then no more texts are drawn, and the rest is for configurations of the best
+BEST = 3  # texts are tuned further
+_LEAD = 3  # times as many trials as the others of them are for the best
 _HOPE = 0.1  # the gain (as a logarithm) that texts are expected to bring before anything is known
 _UNANSWERED = 3  # calls in a row that bring no answer end a search
-_EXHAUSTED = 5  # turns of every island on which the proposer has nothing to say end it
+_SILENT = 5  # turns of every island on which the proposer has nothing to say end the search of texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +73,18 @@ class Exploration:
         self.asking = Asking(self.name, run.proposer, run.threads, kernel.ledger, run.budget)
         self.start: Start | None = None
         self.archive: Archive | None = None
-        self.sources: dict[str, Source] = {}
         self.stages: defaultdict[str, float] = defaultdict(float)
         self.trouble = self.stopped = ""
         self.steps, self.seconds = 0, 0.0
-        self._novelty, self._standings = Novelty(), Standings()
-        self._pace = Pace(self.settings)
-        self._drawn_steps = self._trials = self._unanswered = self._exhausted = 0
+        self._judge = Judge(kernel, run.settings)
+        self._pace, self._returns = Pace(run.settings), Returns()
+        self._exhausted = ""  # why there are no more answers
+        self._silent = self._unanswered = 0  # draws in a row to which nothing was said, or nobody answered
+
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        """Every text that was tried, by the id of its program."""
+        return self._judge.sources
 
     async def explore(self) -> None:
         """Everything before promotion."""
@@ -87,15 +94,21 @@ class Exploration:
             self.archive = await self._first(self.start)
             steps = await self._steps(self.start) if self.archive is not None and self._proposes else None
             if self.archive is not None and steps is not None:
-                await self._generations(self.start, self.archive, steps, until=LAST if self.settings.race else 1.0)
-                await self._last_trials()
                 await self._generations(self.start, self.archive, steps)
+                while self._races and await self._tune_best():
+                    pass
             if lacks := self.kernel.capture.lacks:
                 self.stopped = self.stopped or f"the kernel was recorded {lacks}"
         except (CaptureError, CandidateFailure) as error:
             self.trouble = str(error)
         finally:
+            self.stopped = self._exhausted or self.stopped
             self.seconds = monotonic() - began
+
+    @property
+    def _races(self) -> bool:
+        """Whether texts that stand well get more trials than others."""
+        return self.settings.race and self.settings.trials > 1
 
     @property
     def _proposes(self) -> bool:
@@ -117,19 +130,15 @@ class Exploration:
         """Tune the text that the search begins with; the archive that it founds, None where it does not work."""
         settings, files = self.settings, tuple(sorted(start.texts.items()))
         source = self._made(step=0, rule=RECORDED, description="", files=files)
-        self.sources[source.id] = source
-        trials = min(settings.trials, FIRST) if settings.race and self._proposes else settings.trials
-        await tune(source, trials, self._evaluate, in_flight=settings.in_flight, enough=self._over)
+        await self._tune(source, min(settings.trials, FIRST) if self._races and self._proposes else settings.trials)
         if source.best is None:
             self.stopped = self.stopped or f"the text as it is does not work: {say(source.outcomes[0][1])}"
             return None
-        first = Program(id=source.id, files=files, **self._merits(source, start))
         axes = {name: AXES[name] for name in settings.axes}
         words, edges = [axis.words for axis in axes.values()], [list(axis.edges) for axis in axes.values()]
         self.kernel.ledger.once("archive", kernel=self.name, axes=list(axes), words=words, edges=edges)
-        self._keep(source, first)
         return Archive(
-            first,
+            self._judge.first(source, start),
             islands=settings.islands,
             population=settings.population,
             migrate=settings.migrate,
@@ -138,42 +147,55 @@ class Exploration:
 
     # -- the texts made from it --
 
-    async def _generations(self, start: Start, archive: Archive, steps: Steps, until: float = 1.0) -> None:
-        """Draw a parent whenever there is a place to propose in; judge the children in the order drawn.
-
-        No more are drawn once such a share of the budget is used up.
-        """
+    async def _generations(self, start: Start, archive: Archive, steps: Steps) -> None:
+        """Draw a parent whenever there is a place to propose in; judge the children in the order drawn. Where more
+        trials of the best texts pay better than other texts, they come first."""
         under_way = deque[tuple[Child, asyncio.Task[None]]]()
         try:
-            while self._drawn_steps < self.settings.iterations:
-                step = self._drawn_steps + 1
+            for step in range(1, self.settings.iterations + 1):
                 while len(under_way) >= self._pace.ahead:
-                    await self._judge(*under_way.popleft(), start, archive, len(under_way))
+                    await self._judged(*under_way.popleft(), start, archive, len(under_way))
+                while self._races and self._returns.next == "trials" and await self._tune_best():
+                    pass
                 place = await self.run.proposing.enter(self._rank(step))
-                if self._over() or (until < 1.0 and self.run.budget.share >= until):
+                if self._over() or self._exhausted or (self._races and self.run.budget.share >= LAST):
                     place.leave()
                     break
-                self._drawn_steps = step
                 child = self._drawn(step, archive)
-                standing = self._standings.now() if self.settings.race else None
+                standing = tuple(self._judge.defaults) if self.settings.race else None
                 taken = asyncio.create_task(steps.take(child, standing, place, self._rank(step)))
                 taken.add_done_callback(lambda _, place=place: place.leave())  # type: ignore[misc]
                 under_way.append((child, taken))
             while under_way:
-                await self._judge(*under_way.popleft(), start, archive, len(under_way))
+                await self._judged(*under_way.popleft(), start, archive, len(under_way))
         finally:
             for _, taken in under_way:
                 taken.cancel()
 
-    async def _last_trials(self) -> None:
-        """Give the best texts the trials that the race has spared."""
-        tuned = [source for source in self.sources.values() if source.best is not None and source.same_as is None]
-        for source in sorted(tuned, key=_nanoseconds)[:BEST]:
-            before = len(source.outcomes)
-            await tune(
-                source, self.settings.trials, self._evaluate, in_flight=self.settings.in_flight, enough=self._over
-            )
-            self._trials += len(source.outcomes) - before
+    async def _tune_best(self) -> bool:
+        """Give one of the best texts some more trials, those that were best for the others first; whether any are left.
+
+        Each text has as many as are asked for, and more only within a budget: it is used up.
+        """
+        trials = max(self.settings.trials, MODES["bo"].trials) if self.run.budget.share else self.settings.trials
+        ranked = sorted((s for s in self.sources.values() if s.best and not s.same_as), key=_nanoseconds)
+        best = [source for source in ranked[:BEST] if not source.used_up and len(source.outcomes) < trials]
+        if not best or self._over():
+            return False
+        source = min(best, key=lambda s: len(s.outcomes) / (_LEAD if s is ranked[0] else 1))
+        for other in ranked[:BEST]:
+            if other is not source and other.best_point is not None:
+                source.suggest(other.best_point)
+        before = len(source.outcomes)
+        await self._tune(source, min(trials, before + self.settings.in_flight))
+        self._judge.trials += len(source.outcomes) - before
+        return True
+
+    async def _tune(self, source: Source, trials: int) -> None:
+        before = len(source.outcomes)
+        await tune(source, trials, self._evaluate, in_flight=self.settings.in_flight, enough=self._over)
+        for _, _, ns in source.outcomes[before:]:
+            self._returns.add("trials", 1, ns or inf)
 
     async def _steps(self, start: Start) -> Steps | None:
         """What takes the steps; None where the texts do not define the kernel."""
@@ -194,7 +216,7 @@ class Exploration:
             prompts=Prompter(about),
             asking=self.asking,
             make=self._made,
-            novelty=self._novelty,
+            novelty=self._judge.novelty,
             evaluate=self._evaluate,
             enough=self._over,
             places=self.run.proposing,
@@ -204,7 +226,8 @@ class Exploration:
     def _drawn(self, step: int, archive: Archive) -> Child:
         selects = self.settings.mode.selects
         draw = archive.draw(step) if selects else Draw(step=step, parent=archive.first)
-        return Child(draw, self.sources[draw.parent.id])
+        parent = self.sources[draw.parent.id]
+        return Child(draw, parent, parent.best_point)
 
     def _made(self, **what: Any) -> Source:
         return make_source(self.kernel.capture, self.evaluator.target, self.settings, **what)
@@ -228,7 +251,7 @@ class Exploration:
 
     # -- judging --
 
-    async def _judge(
+    async def _judged(
         self, child: Child, taken: asyncio.Task[None], start: Start, archive: Archive, under_way: int
     ) -> None:  # fmt: skip
         """Wait for a child, give it its place in the archive, and say where the search stands."""
@@ -237,78 +260,30 @@ class Exploration:
         self._listen(child, archive)
         if child.status is None:
             return
-        self._compare(child)
-        program = archive.add(self._program(child, start), child.draw)
-        self._keep(child.source, program)
+        program = self._judge.judge(child, start, archive)
         moves = archive.migrate(program.step)
         if moves:
             self.kernel.ledger.once("migration", kernel=self.name, step=program.step, moves=encode(moves))
         self.kernel.ledger.once(
-            "iteration", kernel=self.name, step=program.step, trials=self._trials, best=archive.best.id,
+            "iteration", kernel=self.name, step=program.step, trials=self._judge.trials, best=archive.best.id,
             speedup=archive.best.speedup, cells=len(archive.cells), island=program.island, lag=program.lag,
             under_way=under_way,
         )  # fmt: skip
         if program.status != "duplicate":
             self._pace.learn(child.seconds, _seconds(child.source) / self.settings.evaluating)
+            self._returns.add("texts", len(child.source.outcomes) if child.source else 0, program.ns or inf)
         self.run.progress(self._where(archive, program))
 
     def _listen(self, child: Child, archive: Archive) -> None:
-        """End the search where nobody answers any more."""
-        error, exhausted = child.error, isinstance(child.error, Exhausted)
-        archive.exhausted |= {child.draw.parent.id} if exhausted else set()
-        self._exhausted = self._exhausted + 1 if exhausted else 0
-        self._unanswered = self._unanswered + 1 if error is not None and not exhausted else 0
-        patience = _EXHAUSTED * self.settings.islands
-        if error is not None and (error.fatal or self._unanswered >= _UNANSWERED or self._exhausted >= patience):
+        """End the search of texts where nothing more is said, and all of it where nobody answers any more."""
+        error, silent = child.error, isinstance(child.error, Exhausted)
+        archive.exhausted |= {child.draw.parent.id} if silent else set()
+        self._silent = self._silent + 1 if silent else 0
+        self._unanswered = self._unanswered + 1 if error is not None and not silent else 0
+        if self._silent >= _SILENT * self.settings.islands:
+            self._exhausted = self._exhausted or str(error)
+        if error is not None and (error.fatal or self._unanswered >= _UNANSWERED):
             self.stopped = self.stopped or str(error)
-
-    def _compare(self, child: Child) -> None:
-        """A child may equal one that was judged while it was under way."""
-        if child.source is not None and child.status == "matched":
-            if twin := self._novelty.same_text(child.source):
-                child.is_copy_of(twin, "text")
-            elif twin := self._novelty.same_code(child.source):
-                child.is_copy_of(twin, "code")
-
-    def _program(self, child: Child, start: Start) -> Program:
-        assert child.status is not None
-        source = child.source
-        return Program(
-            id=f"p{child.draw.step}",
-            files=source.files if source is not None else (),
-            launch=source.launch if source is not None else None,
-            parent=child.draw.parent.id,
-            origin=child.origin,
-            description=child.description,
-            status=child.status,
-            detail=child.detail,
-            step=child.draw.step,
-            repaired=child.repaired,
-            **(self._merits(source, start) if source is not None and child.status == "matched" else {}),
-        )
-
-    def _merits(self, source: Source, start: Start) -> dict[str, Any]:
-        """What a program that matched is judged by."""
-        assert source.best is not None
-        first = self.sources["p0"]
-        codes = [Code(files=s.files, facts=facts_of(s.outcomes[0][1].facts)) for s in (source, first)]
-        return {
-            "ns": source.best[1],
-            "speedup": start.ns / source.best[1],
-            "default_ns": source.default_ns,
-            "trials": len(source.outcomes),
-            "cell": cell(self.settings.axes, *codes),
-        }
-
-    def _keep(self, source: Source | None, program: Program) -> None:
-        if source is not None:
-            self.sources[source.id] = source
-        if source is not None and program.status != "duplicate":  # how far that got depends on what ended first
-            self._trials += len(source.outcomes)
-            self._novelty.add(source)
-            self._standings.add(source)
-        about = {"kernel": self.name, "step": program.step, "rule": source.rule if source is not None else ""}
-        self.kernel.ledger.once("program", **about, program=encode(program))
 
     def _where(self, archive: Archive, program: Program) -> str:
         """One line on where the search stands."""
@@ -316,7 +291,7 @@ class Exploration:
         cached = f", {spent.cached_tokens / spent.prompt_tokens:.0%} cached" if spent.prompt_tokens else ""
         cost = f", ${spent.dollars:.2f}" if spent.dollars else ""
         return (
-            f"{self.name}: step {program.step} of {self.settings.iterations}, {self._trials} evaluations, "
+            f"{self.name}: step {program.step} of {self.settings.iterations}, {self._judge.trials} evaluations, "
             f"best {_speedup(best):.2f}x ({best.id}), {len(archive.cells)} cells of {len(archive.islands)} islands, "
             f"lag {program.lag}{cached}{cost}"
         )

@@ -1,11 +1,10 @@
-"""The inner search: trials of one source's configurations, several at once, and the race between sources for more."""
+"""The inner search: trials of one source's configurations, several at once."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from math import ceil
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 
 from r3bench.evolve.evaluate import about, nanoseconds
 from r3bench.evolve.sources import Source
@@ -15,40 +14,18 @@ from r3bench.model import Outcome, Variant
 Evaluate = Callable[[Variant, Source, bool], Awaitable[Outcome]]
 """Replays a variant of a source; whether it races: then it is cut off when the source's best is surely faster."""
 
-RUNGS: Mapping[int, float] = {2: 0.5, 6: 0.25}
-"""After so many trials, only such a part of the sources goes on (successive halving, one source after the other)."""
-_FEW = 4  # sources before one is told to stop
-
-Standing = Mapping[int, Sequence[float]]
-"""For each rung, the best nanoseconds of every source that reached it."""
-
-
-class Standings:
-    """Where the sources of a kernel stood at each rung."""
-
-    def __init__(self) -> None:
-        self._best: defaultdict[int, list[float]] = defaultdict(list)
-
-    def add(self, source: Source) -> None:
-        for rung in RUNGS:
-            if len(source.outcomes) >= rung:
-                self._best[rung].append(_best(source, rung))
-
-    def now(self) -> Standing:
-        return {rung: tuple(times) for rung, times in self._best.items()}
-
-
-def _best(source: Source, trials: int) -> float:
-    return min((ns for _, _, ns in source.outcomes[:trials] if ns is not None), default=float("inf"))
+Standing = Sequence[float]
+"""The nanoseconds of the texts judged so far, each under its default configuration."""
 
 
 def goes_on(source: Source, standing: Standing) -> bool:
-    """Whether a source is among the part that gets more trials than it has had."""
-    trials = len(source.outcomes)
-    others = standing.get(trials, ())
-    if trials not in RUNGS or len(others) < _FEW:
-        return True
-    return sum(time < _best(source, trials) for time in others) < ceil(RUNGS[trials] * len(others))
+    """Whether a text is among the better half: in a race, the others get no trial beside their first.
+
+    The first trial tells enough: its rank correlation with the best of 30 was 0.92 over 36 texts.
+    """
+    if source.default_ns is None:
+        return False
+    return 2 * sum(time < source.default_ns for time in standing) <= len(standing)
 
 
 async def tune(
@@ -63,6 +40,7 @@ async def tune(
         while len(source.outcomes) + len(waiting) < trials and not enough():
             ask = source.tuner.ask()
             if ask is None:
+                source.used_up = True
                 break
             evaluation = evaluate(source.variant(ask), source, source.best is not None)
             waiting.append((ask, asyncio.ensure_future(evaluation)))
@@ -80,14 +58,3 @@ async def _tell(source: Source, ask: Ask, task: asyncio.Task[Outcome]) -> None:
     ns = nanoseconds(outcome)
     source.tuner.tell(ask, ns, about(outcome))
     source.outcomes.append((ask, outcome, ns))
-
-
-async def race(
-    source: Source, trials: int, evaluate: Evaluate, standing: Standing | None, *, in_flight: int,
-    enough: Callable[[], bool] = lambda: False,
-) -> None:  # fmt: skip
-    """Tune a source as long as it stands well; to the end where there is no ``standing`` to look at."""
-    for rung in [*(rung for rung in RUNGS if standing is not None and rung < trials), trials]:
-        await tune(source, rung, evaluate, in_flight=in_flight, enough=enough)
-        if standing is not None and not goes_on(source, standing):
-            return

@@ -8,21 +8,13 @@ from typing import Literal
 
 from r3bench.errors import CaptureError
 from r3bench.evolve.evaluate import Evaluator
+from r3bench.evolve.finalists import Finalist
 from r3bench.evolve.neighbours import changed_kernels
 from r3bench.evolve.sources import RECORDED, Source
 from r3bench.ledger import Arm, Promotion
 from r3bench.model import Capture, Configuration, Level, ReplayUnit, Status, Variant, Verdict
 from r3bench.stats import Comparison, Decision
 from r3bench.syntax import plain_name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finalist:
-    """A candidate that ranked well: its source, the whole variant, and its ranking time."""
-
-    source: Source
-    variant: Variant
-    ns: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

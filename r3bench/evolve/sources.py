@@ -25,7 +25,9 @@ class Source:
 
     ``step`` is the one that brought it, 0 for the text as it is; ``rule`` says who made it of what, joined by ``+``,
     ``description`` what was changed since the text as it is. ``launch`` is the rule that it needs, None for the
-    recorded launch. ``same_as`` names an earlier source that gave the same code, in whose place this is not tuned.
+    recorded launch. ``same_as`` names an earlier source that gave the same code, in whose place this is not tuned;
+    ``used_up`` says that its tuner knows nothing more to try.
+    ``used_up``: its tuner knows nothing more to try.
     """
 
     step: int
@@ -37,6 +39,7 @@ class Source:
     tuner: Tuner
     outcomes: list[tuple[Ask, Outcome, float | None]] = field(default_factory=list)
     same_as: str | None = None
+    used_up: bool = False
 
     def variant(self, ask: Ask) -> Variant:
         """What an ask of this source's tuner means."""

@@ -13,7 +13,7 @@ import pytest
 
 from r3bench.errors import Exhausted, ModelError
 from r3bench.evolve import MODES, Limits, Settings, evolve
-from r3bench.evolve.exploring import FIRST
+from r3bench.evolve.exploring import BEST, FIRST
 from r3bench.evolve.program import Program
 from r3bench.evolve.prompt import Prompt
 from r3bench.evolve.propose import Proposer, Reply, open_proposers
@@ -270,22 +270,42 @@ def test_minutes_on_a_gpu_are_those_of_loading_checking_and_timing(tmp_path: Pat
     assert dict(result.stages)["optimize"] >= 6 * 500.0
 
 
-def test_the_last_quarter_of_the_budget_is_for_the_configurations_of_the_best_texts(tmp_path: Path) -> None:
-    def slower(variant: Variant, unit: int) -> Behaviour:
-        return Behaviour(ns=1e6 / by_constants(variant, unit).ns)
+RACE = replace(SETTINGS, race=True, trials=30, iterations=100, limits=Limits(evaluations=100))
 
-    settings = replace(SETTINGS, race=True, trials=13, iterations=100, limits=Limits(evaluations=100))
-    (result,) = search(tmp_path, Scripted(numbered), settings, server=FakeServer(slower))
-    assert programs(tmp_path)[0].trials == FIRST == 10
-    assert result.sources[0].trials == 13
+
+def test_where_texts_gain_nothing_most_evaluations_are_for_configurations_of_the_best(tmp_path: Path) -> None:
+    def slower(variant: Variant, unit: int) -> Behaviour:
+        options = variant.configuration.options if variant.configuration else ()
+        return Behaviour(ns=1e6 / by_constants(variant, unit).ns / (1 + len(options)))
+
+    (result,) = search(tmp_path, Scripted(numbered), RACE, server=FakeServer(slower))
+    trials = [source.trials for source in result.sources]
+    assert trials[0] > 30, "those that a budget has left go beyond what each text gets"
+    assert sum(sorted(trials)[-BEST:]) > 60
+    assert len(trials) > 15, "a quarter is for texts whatever they gain"
     assert result.stopped == "the budget of 100 evaluations was used up"
 
 
-def test_texts_go_on_where_the_best_have_had_all_their_trials(tmp_path: Path) -> None:
-    settings = replace(SETTINGS, race=True, trials=3, iterations=50, limits=Limits(evaluations=60))
+def test_where_texts_gain_most_evaluations_are_for_texts(tmp_path: Path) -> None:
+    (result,) = search(tmp_path, Scripted(numbered), RACE)
+    assert programs(tmp_path)[0].trials == FIRST == 10
+    assert len(result.sources) > 35
+    assert sum(source.trials > 2 for source in result.sources) >= 3
+
+
+def test_without_a_budget_no_text_gets_more_trials_than_asked_for(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, race=True, trials=5, iterations=20)
     (result,) = search(tmp_path, Scripted(numbered), settings)
-    assert max(source.trials for source in result.sources) == 3
-    assert result.stopped == "the budget of 60 evaluations was used up"
+    trials = sorted(source.trials for source in result.sources)
+    assert trials[-BEST:] == [5, 5, 5]
+    assert trials[0] == 2
+
+
+def test_what_is_left_when_nobody_has_more_to_say_is_for_configurations(tmp_path: Path) -> None:
+    few = Scripted(lambda prompt: numbered(prompt) if prompt.step <= 3 else Exhausted("no more"))
+    (result,) = search(tmp_path, few, replace(RACE, limits=Limits(evaluations=60)))
+    assert result.stopped == "no more"
+    assert sum(source.trials for source in result.sources) == 60
 
 
 # -- ablations --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,72 @@
+"""What ranks best of a search, timed again: the shortest of many noisy times is the luckiest one, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from r3bench.evolve.evaluate import Evaluator, nanoseconds
+from r3bench.evolve.sources import RECORDED, Source
+from r3bench.evolve.start import Start
+from r3bench.model import Variant
+
+FINALISTS = 8  # texts that are timed again at first
+MORE = 24  # texts after them, where those before fail verification
+EACH = 3  # configurations of each text
+_ROUNDS = 2  # in which all of them are timed again, one after the other
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finalist:
+    """A candidate that ranked well: its source, the whole variant, and its ranking time."""
+
+    source: Source
+    variant: Variant
+    ns: float
+
+
+def finalists(start: Start, sources: Mapping[str, Source], evaluator: Evaluator) -> Iterator[Finalist]:
+    """The best of each text, the text as it is among them, timed again beside the baseline; fastest first.
+
+    What does not rank ahead of the baseline is left out. More are timed where whoever asks goes on.
+    """
+    tuned = [source for source in sources.values() if source.best is not None and source.same_as is None]
+    best = sorted(tuned, key=_ns)
+    first = best[:FINALISTS] + [source for source in best[FINALISTS:] if source.rule == RECORDED]
+    others = [source for source in best if source not in first]
+    for some in (first, *(others[n : n + FINALISTS] for n in range(0, min(len(others), MORE), FINALISTS))):
+        yield from _timed_again(start, some, evaluator)
+
+
+def _timed_again(start: Start, sources: Sequence[Source], evaluator: Evaluator) -> list[Finalist]:
+    ranked = [finalist for source in sources for finalist in _best(source)]
+    times = [_again(start, ranked, evaluator, number) for number in range(1, _ROUNDS + 1)]
+    baseline, *again = [min(filter(None, one), default=None) for one in zip(*times, strict=True)]
+    limit = max(start.ns, baseline or 0.0)
+    timed = [replace(f, ns=ns) for ns, f in zip(again, ranked, strict=True) if ns is not None and ns < limit]
+    best = {f.source.id: f for f in sorted(timed, key=lambda f: -f.ns)}
+    return sorted(best.values(), key=lambda f: f.ns)
+
+
+def _again(
+    start: Start, ranked: Sequence[Finalist], evaluator: Evaluator, number: int
+) -> list[float | None]:  # fmt: skip
+    """The baseline's time and those of the finalists in a round."""
+    pending = [evaluator.submit(start.baseline, "baseline", again=number)]
+    pending += [evaluator.submit(f.variant, f.source.rule, again=number) for f in ranked]
+    return [nanoseconds(evaluator.result(each)) for each in pending]
+
+
+def _best(source: Source) -> list[Finalist]:
+    """The best few configurations of a text, each machine code once."""
+    found: dict[object, Finalist] = {}
+    timed = [(ns, ask, outcome.binary) for ask, outcome, ns in source.outcomes if ns is not None]
+    for ns, ask, binary in sorted(timed, key=lambda one: one[0]):
+        variant = source.variant(ask)
+        found.setdefault((binary, variant.launch), Finalist(source=source, variant=variant, ns=ns))
+    return list(found.values())[:EACH]
+
+
+def _ns(source: Source) -> float:
+    assert source.best is not None
+    return source.best[1]

@@ -1,0 +1,48 @@
+"""Where evaluations go: the whole search is not far behind one that does only what pays on a landscape."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import pytest
+
+from r3bench.evolve.returns import Returns
+from tests.benchmarks.search_simulated import LANDSCAPES, contests
+
+
+@pytest.mark.parametrize(
+    ("landscape", "least_bo", "least_llm"),
+    [("configurations", 0.9, 1.2), ("texts", 1.2, 0.85), ("both, in pairs", 1.2, 1.2)],
+)
+def test_full_is_not_far_behind_what_does_only_what_pays(landscape: str, least_bo: float, least_llm: float) -> None:
+    found = [contests(80, LANDSCAPES[landscape], seed) for seed in range(3)]
+    bo, llm = (median(column) for column in zip(*found, strict=True))
+    assert (bo > least_bo, llm > least_llm) == (True, True), found
+
+
+def spent(gains: dict[str, float], evaluations: int = 200) -> dict[str, int]:
+    """What goes to either kind where an evaluation of each gains so much, as a share of the time."""
+    returns, ns, used = Returns(), 1.0, dict.fromkeys(gains, 0)
+    for _ in range(evaluations):
+        kind = returns.next
+        ns *= 1 - gains[kind]
+        used[kind] += 1
+        returns.add(kind, 1, ns)
+    return used
+
+
+def test_what_gains_gets_three_quarters() -> None:
+    assert spent({"texts": 0.02, "trials": 0.0})["texts"] == pytest.approx(150, abs=10)
+    assert spent({"texts": 0.0, "trials": 0.02})["trials"] == pytest.approx(150, abs=10)
+
+
+def test_what_has_stopped_to_gain_is_left() -> None:
+    returns, ns = Returns(), 1.0
+    for _ in range(40):
+        returns.add("texts", 1, ns := ns * 0.98)
+        returns.add("trials", 1, 2.0)
+    assert returns.next == "texts"
+    for _ in range(60):
+        returns.add("texts", 1, 2.0)
+        returns.add("trials", 1, ns := ns * 0.99)
+    assert returns.next == "trials"
