@@ -2,9 +2,11 @@
 
 On each kernel of some captures, on one device: ``full``, ``bo`` and ``llm``, with the rules as proposer or the answers
 of an earlier run (``recorded:FILE``), each for so many evaluations. Then what ranks best in ``full`` stands against
-what ranks best in each of the others by the full procedure. Asked for: never SLOWER.
+what ranks best in each of the others by the full procedure. Asked for: never SLOWER. Name kernels to run some of them:
+one takes about a minute on the CPU device.
 
-    python -m tests.benchmarks.search_modes [--evaluations 60] [--device cuda] [--at-once 7] [--captures FOLDER]
+    python -m tests.benchmarks.search_modes [--evaluations 60] [--device cuda] [--at-once 7]
+        [--captures FOLDER] [kernel ...]
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from tabulate import tabulate
 from r3bench import store
 from r3bench.evolve import MODES, Kernel, Limits, Search, Settings
 from r3bench.evolve.propose import open_proposers
-from r3bench.evolve.settings import Search as Mode
 from r3bench.ledger import Ledger
+from r3bench.ledger import SearchMode as Mode
 from r3bench.model import Capture, Variant
 from r3bench.report.words import speedup
 from r3bench.server import ReplayServer
@@ -66,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> bool:
     parser.add_argument("--captures", type=Path, default=Path(__file__).parents[2] / "captures" / "miniweather")
     parser.add_argument("--seconds", type=float, default=inf, help="begin no contest later")
     parser.add_argument("--at-once", type=int, default=1, help="kernels searched at once, where cores are many")
+    parser.add_argument("kernels", nargs="*", help="all of the captures where none is named")
     chosen = parser.parse_args(arguments)
     print(describe())
     slower, begin = 0, perf_counter()
@@ -75,6 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> bool:
             return {mode: best(capture, server, mode, chosen.evaluations, chosen.proposer) for mode in MODES_RUN}
 
         captures = [store.open_capture(path) for path in store.find([chosen.captures])]
+        captures = [c for c in captures if not chosen.kernels or c.symbol in chosen.kernels]
         with ThreadPoolExecutor(chosen.at_once) as threads:
             found = list(threads.map(searched, captures))
         print(f"searched in {perf_counter() - begin:.0f} s", flush=True)

@@ -30,8 +30,8 @@ from tabulate import tabulate
 from r3bench.evolve import MODES, Kernel, Limits, Search, Settings
 from r3bench.evolve.prompt import Prompt
 from r3bench.evolve.propose import Reply
-from r3bench.evolve.settings import Search as Mode
 from r3bench.ledger import Ledger
+from r3bench.ledger import SearchMode as Mode
 from r3bench.model import Configuration, Status, Variant
 from r3bench.nouns import encode
 from tests.benchmarks.machine import describe
