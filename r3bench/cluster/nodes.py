@@ -20,7 +20,7 @@ from r3bench.errors import ServiceError
 
 # Requests that a replay worker has at hand: one on the device, and the next one being made ready for it.
 AT_HAND = 2
-_ANSWER_S = 5.0  # for a scheduler to answer
+_ANSWER_S = 15.0  # for a scheduler to answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,7 +53,7 @@ def _started(asked: addresses.Start, device: str, stack: ExitStack) -> Any:
 def _joined(address: str) -> distributed.Client:
     """A client of a scheduler that runs; certificates for tls:// come from Dask's own configuration."""
     try:
-        return distributed.Client(address, set_as_default=False, timeout=10)
+        return distributed.Client(address, set_as_default=False, timeout=30)
     except (OSError, TypeError) as error:
         raise ServiceError(f"no scheduler answers at {address} ({error}); start one with dask scheduler") from error
 

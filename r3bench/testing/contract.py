@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -343,8 +344,12 @@ class DeviceContract:
         spin = case({"x": np.ones(1)}, ["x", np.int32(1_000_000)], block=(1, 1, 1))
         memories = [device.allocate(spin.unit, spin.before) for _ in range(4)]
         kernel = device.load(binary_for("contract_spin"))
-        one = min(device.window(kernel, memories[:1], spin.unit.launch) for _ in range(5))
-        four = min(device.window(kernel, memories, spin.unit.launch) for _ in range(5))
+        one = four = inf
+        for rounds in range(100):  # on a busy machine it may take many until one was not disturbed
+            one = min(one, device.window(kernel, memories[:1], spin.unit.launch))
+            four = min(four, device.window(kernel, memories, spin.unit.launch))
+            if rounds >= 4 and four > 2.5 * one:
+                break
         assert 1e5 < one < 1e8
         assert four > 2.5 * one
 

@@ -19,7 +19,7 @@ def compiled(source: Path, target: Path, *flags: str) -> Path:
     # With a target named, the compiler brings its own C library instead of looking for the machine's.
     machine = f"{platform.machine()}-linux-gnu.2.28"
     command = [str(frontend.find_compiler()), "cc", "-target", machine, "-O1", "-g0", "-Wall", "-Wextra", "-Wno-unused"]
-    subprocess.run([*command, str(source), *flags, "-ldl", "-lpthread", "-o", str(target)], check=True, timeout=120)
+    subprocess.run([*command, str(source), *flags, "-ldl", "-lpthread", "-o", str(target)], check=True, timeout=600)
     return target
 
 

@@ -62,6 +62,7 @@ void *fakeVariable(const char *name, size_t nbytes) {
     return variable->bytes;
 }
 void fakeBusy(int polls) { busy_polls = polls; }
+int fakePollsLeft(void) { return busy_polls; }
 long fakeLaunches(void) { return launches; }
 
 // -- contexts, devices --

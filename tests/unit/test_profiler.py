@@ -37,7 +37,7 @@ def program(folder: Path, monkeypatch: pytest.MonkeyPatch, said: str, status: in
     monkeypatch.setattr(watched, "find", lambda name: path)
 
 
-def counted(timeout_s: float = 10.0) -> dict[str, str]:
+def counted(timeout_s: float = 60.0) -> dict[str, str]:
     unit = ReplayUnit(
         index=0,
         launch=LAUNCH,

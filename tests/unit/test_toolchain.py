@@ -33,6 +33,7 @@ extern "C" __global__ void saxpy(int n, float a, const float* x, float* y, P p) 
   if (i < n) y[i] = a * x[i] + y[i] * weight(p, i);
 }
 """
+OF_ITS_OWN = SAXPY.replace("a * x[i]", "a * x[i] + 3.0f")  # which no other test builds
 FACTS = UnitFacts(
     launch=LaunchConfig(grid=(7, 1, 1), block=(128, 1, 1)),
     scalars=(("n", struct.pack("<i", 1000)), ("a", struct.pack("<f", 2.5))),
@@ -116,7 +117,7 @@ def gone(pids: list[int], within_s: float = 60.0) -> bool:
 
 
 def test_source_becomes_ptx_with_facts_and_stages(compiler: Compiler) -> None:
-    built = build(compiler)
+    built = build(compiler, OF_ITS_OWN)
     text = built.binary.image.decode()
     assert (built.binary.format, built.binary.symbol, built.binary.target) == ("ptx", "saxpy", CUDA)
     assert ".version 8.3\n.target sm_90" in text
@@ -211,7 +212,7 @@ def test_static_shared_memory_is_counted(compiler: Compiler) -> None:
 
 
 def test_source_becomes_an_object_for_this_processor(compiler: Compiler) -> None:
-    built = build(compiler, target=compiler.host)
+    built = build(compiler, OF_ITS_OWN, target=compiler.host)
     assert built.binary.format == "object"
     assert built.binary.image.startswith(b"\x7fELF")
     assert b"r3_run_block" in built.binary.image

@@ -47,6 +47,7 @@ static Result (*cuLaunchKernel_)(Handle, unsigned, unsigned, unsigned, unsigned,
 static void (*fakeKernel_)(const char *, void (*)(void **, const Dims *), int, const size_t *);
 static void *(*fakeVariable_)(const char *, size_t);
 static void (*fakeBusy_)(int);
+static int (*fakePollsLeft_)(void);
 
 static void find_driver(void) {
     FIND(cuMemAlloc_, "cuMemAlloc_v2", "cuMemAlloc");
@@ -59,6 +60,7 @@ static void find_driver(void) {
     *(void **)&fakeKernel_ = dlsym(library(), "fakeKernel");
     *(void **)&fakeVariable_ = dlsym(library(), "fakeVariable");
     *(void **)&fakeBusy_ = dlsym(library(), "fakeBusy");
+    *(void **)&fakePollsLeft_ = dlsym(library(), "fakePollsLeft");
 }
 
 // out[i] += factor * in[i]

@@ -40,7 +40,7 @@ static void wait_for_first_unit(pid_t process) {
     snprintf(path, sizeof path, "%s", getenv("R3BENCH_PLAN"));
     *strrchr(path, '/') = 0;
     snprintf(path + strlen(path), 64, "/process-%d-0/unit-0.json", process);
-    for (int i = 0; i < 1000 && access(path, F_OK); i++) usleep(10000);
+    for (int i = 0; i < 6000 && access(path, F_OK); i++) usleep(10000);
 }
 
 // Dies while the next launch is recorded: only what was complete by then is kept.
@@ -320,8 +320,9 @@ static void watch(void **parameters, const Dims *dims) {
     (void)dims;
     (*(double **)parameters[0])[0] = freed ? -1 : 1;
 }
+enum { POLLS = 400 };
 static void *free_soon(void *argument) {
-    usleep(20000);
+    while (fakePollsLeft_() == POLLS) usleep(1000);  // the recorder has begun then
     cuMemFree_(*(Address *)argument);
     return freed = 1, NULL;
 }
@@ -335,8 +336,8 @@ static void freeing(void) {
     cuModuleLoadData_(&module, ".version 7.0\n");
     cuModuleGetFunction_(&watching, module, "watch");
     void *parameters[] = {&out};
+    fakeBusy_(POLLS);
     pthread_create(&other, NULL, free_soon, &further);
-    fakeBusy_(400);
     cuLaunchKernel_(watching, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
     pthread_join(other, NULL);
 }
