@@ -204,7 +204,6 @@ class CpuDevice:
     ) -> float:
         """Nanoseconds by this process's clock, less the shortest empty round trip to a worker that was ever seen."""
         held = [self._own(memory) for memory in memories]
-        self._measure_round_trip()
         elapsed = self._run(kernel, held, launch, (Poison.NONE, "forward"), timeout_s)
         return max(1.0, elapsed - self._round_trip_ns)
 
@@ -228,6 +227,7 @@ class CpuDevice:
         symbol, page = kernel.binary.symbol, self._resources.arena.page
         if kernel.checked:
             violations.list_buffers(page, memories, self._watched)
+        self._measure_round_trip()
         start = perf_counter_ns()
         try:
             result = worker.ask(message, timeout_s=timeout_s)

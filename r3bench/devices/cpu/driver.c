@@ -43,7 +43,7 @@ static inline void relax(void) { __asm__ volatile("yield"); }
 #error "the CPU device is built for x86-64 and AArch64"
 #endif
 
-enum { SPINS = 1000, FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
+enum { SPINS = 4000, FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
 
 struct signal_word { _Atomic u32 value, sleepers; };
 
@@ -122,11 +122,14 @@ static u32 enter(void) {
 }
 
 /* A helper thread's whole life. */
+static _Atomic u32 awake __attribute__((aligned(128)));
+
 void r3_serve(u32 thread) {
   u32 seen = 0;
   for (;;) {
     await_change(&generation, seen);
     seen = generation.value;
+    awake++;
     if (!enter()) continue;
     run_blocks(thread);
     if (--inside.value == CLOSED) wake_all(&inside);
@@ -144,6 +147,14 @@ static void run_launch(u32 threads) {
   run_blocks(0);
   if (threads == 1) return;
   for (u32 left = inside.value |= CLOSED; left != CLOSED; left = inside.value) await_change(&inside, left);
+}
+
+/* Wake every helper, and wait a little for it: it then spins, and the next launch finds it running. */
+void r3_gather(u32 threads) {
+  awake = 0;
+  generation.value++;
+  wake_all(&generation);
+  for (int i = 0; i < SPINS && awake + 1 < threads; i++) relax();
 }
 
 /* One launch on each binding in turn; stops at the first that fails. */

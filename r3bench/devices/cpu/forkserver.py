@@ -25,7 +25,7 @@ from r3bench.devices.cpu.provided import CHECKS, CONVERSIONS, MATH, MEMORY, TURN
 from r3bench.devices.cpu.wire import FORK, HELLO, REAP, SERVER_ANSWER, SERVER_REQUEST
 from r3bench.devices.cpu.worker import Code, Worker
 
-_DRIVER_EXPORTS = ("r3_window", "r3_serve", "r3_evict_block", "r3_report_faults_to", "r3_on_fault")
+_DRIVER_EXPORTS = ("r3_window", "r3_serve", "r3_gather", "r3_evict_block", "r3_report_faults_to", "r3_on_fault")
 
 
 def main(fd: int) -> None:

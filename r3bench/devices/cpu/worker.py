@@ -92,6 +92,7 @@ class Worker:
         self.statistics = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         self.evict_bytes = code.evict_bytes
         self.evicted: tuple[mmap.mmap, Any] | None = None
+        self.gather = ctypes.CFUNCTYPE(None, ctypes.c_uint32)(code.driver["r3_gather"])
         self.window = ctypes.CFUNCTYPE(None, ctypes.POINTER(Window), ctypes.POINTER(Outcome))(code.driver["r3_window"])
 
     def live(self) -> None:
@@ -147,6 +148,8 @@ class Worker:
                 return self._map_memories(json.loads(data[1:]))
             case Op.UNMAP:
                 self._unmap(json.loads(data[1:]))
+            case Op.PING:
+                self.gather(self.threads)
             case Op.EVICT:
                 self._evict()
             case Op.SEAL:
