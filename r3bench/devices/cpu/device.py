@@ -227,7 +227,8 @@ class CpuDevice:
         symbol, page = kernel.binary.symbol, self._resources.arena.page
         if kernel.checked:
             violations.list_buffers(page, memories, self._watched)
-        self._measure_round_trip()
+        if poison is Poison.NONE:
+            self._measure_round_trip(worker)
         start = perf_counter_ns()
         try:
             result = worker.ask(message, timeout_s=timeout_s)
@@ -358,9 +359,9 @@ class CpuDevice:
             what, error = ended_by(death.exit_code), WorkerLost if death.from_outside else DeviceFault
             raise error(f"the CPU worker was {what} at a request to {op.name.lower()}") from None
 
-    def _measure_round_trip(self) -> None:
-        """Keep the shortest empty round trip; it also wakes the worker, so that the next request finds it running."""
-        worker = self._worker()
+    def _measure_round_trip(self, worker: Worker) -> None:
+        """Keep the shortest empty round trip; it also wakes all threads of the worker, so that the request that follows
+        finds them running: else half of a window of 0.3 ms may pass with one of two."""
         for _ in range(_PINGS if self._round_trip_ns else _FIRST_PINGS):
             start = perf_counter_ns()
             self._request(worker, Op.PING, b"")

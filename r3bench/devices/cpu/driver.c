@@ -121,9 +121,10 @@ static u32 enter(void) {
   return 0;
 }
 
-/* A helper thread's whole life. */
+/* Helpers that have seen the last change of the generation. */
 static _Atomic u32 awake __attribute__((aligned(128)));
 
+/* A helper thread's whole life. */
 void r3_serve(u32 thread) {
   u32 seen = 0;
   for (;;) {
@@ -149,7 +150,8 @@ static void run_launch(u32 threads) {
   for (u32 left = inside.value |= CLOSED; left != CLOSED; left = inside.value) await_change(&inside, left);
 }
 
-/* Wake every helper, and wait a little for it: it then spins, and the next launch finds it running. */
+/* Wake the helpers, and wait a little for them: they spin then, and a launch that follows at once finds them running.
+   Waking one of a processor that sleeps takes longer than many launches. */
 void r3_gather(u32 threads) {
   awake = 0;
   generation.value++;
