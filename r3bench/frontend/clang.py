@@ -45,6 +45,7 @@ def dialect(arch: str, debug: bool) -> list[str]:
         *("-triple", "nvptx64-nvidia-cuda", "-aux-triple", "x86_64-unknown-linux-gnu"),
         *("-target-cpu", arch, "-target-feature", "+ptx86", "-target-sdk-version=12.8"),
         *("-O3", "-disable-llvm-passes", "-mframe-pointer=none", "-fno-threadsafe-statics"),
+        "-disable-free",  # A process that ends gives its memory back anyway.
         # Kernel names as nvcc gives them.
         "-fclang-abi-compat=17",
         *("-nostdsysteminc", "-nobuiltininc", "-isystem", str(PRELUDE / "include")),

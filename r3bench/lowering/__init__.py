@@ -2,10 +2,11 @@
 
 The steps are :mod:`~r3bench.lowering.allow` (refuse what must not run here), :mod:`~r3bench.lowering.prepare` (host
 types, memory, mathematics), a light optimization by whoever calls (everything inlined into the kernel), then
-:mod:`~r3bench.lowering.updates` and :mod:`~r3bench.lowering.active` (what one thread of the CPU need not do),
-:mod:`~r3bench.lowering.strides`, :mod:`~r3bench.lowering.few` and :mod:`~r3bench.lowering.cut` (cut where threads wait,
-and where it pays), :mod:`~r3bench.lowering.uniform` (what threads share), :mod:`~r3bench.lowering.regions` (the pieces,
-each a loop over threads) and :mod:`~r3bench.lowering.driver` (how they are called).
+:mod:`~r3bench.lowering.fields` (structs passed by value), :mod:`~r3bench.lowering.updates` and
+:mod:`~r3bench.lowering.active` (what one thread of the CPU need not do), :mod:`~r3bench.lowering.strides`,
+:mod:`~r3bench.lowering.few` and :mod:`~r3bench.lowering.cut` (cut where threads wait, and where it pays),
+:mod:`~r3bench.lowering.uniform` (what threads share), :mod:`~r3bench.lowering.regions` (the pieces, each a loop over
+threads) and :mod:`~r3bench.lowering.driver` (how they are called).
 
 The module that comes out exports ``r3_frame_bytes`` and ``r3_run_block``::
 
@@ -33,6 +34,7 @@ from r3bench.lowering.active import merge_active
 from r3bench.lowering.collectives import arrays, is_named
 from r3bench.lowering.cut import cut
 from r3bench.lowering.driver import write_driver
+from r3bench.lowering.fields import split_fields
 from r3bench.lowering.ir import Function, Module, call_arguments, callee, read_function, read_module
 from r3bench.lowering.nvvm import BARRIERS, OPERATIONS
 from r3bench.lowering.prepare import KERNEL, Prepared, prepare
@@ -89,6 +91,7 @@ def _only_function(module: Module, symbol: str) -> Function:
 
 def _host_module(module: Module, kernel: Function, prepared: Prepared, triple: str, data_layout: str) -> str:
     metadata = _Independent(module.metadata)
+    fields = split_fields(kernel, prepared.arguments)
     without_atomics(kernel)
     merge_active(kernel)
     cut_strides(kernel)
@@ -97,10 +100,11 @@ def _host_module(module: Module, kernel: Function, prepared: Prepared, triple: s
     named = any(is_named(name, operands) for name, operands in suspends if name)
     own = arrays([name for name, _ in suspends if name], named)
     pieces = cut(kernel, module.types, own)
-    kinds = ["ptr" if argument.by_value else argument.type for argument in prepared.arguments]
-    names = [parameter.name for parameter in kernel.parameters]
+    arguments = [*prepared.arguments, *fields]
+    kinds = ["ptr" if argument.by_value else argument.type for argument in arguments]
+    names = [*(parameter.name for parameter in kernel.parameters), *(field.name for field in fields)]
     alone = [] if prepared.suspends or "ptr" in pieces.kept.values() else _alone(kernel)
-    signed = Signature(list(zip(names, kinds, strict=True)), prepared.arguments, metadata.ranges, alone)
+    signed = Signature(list(zip(names, kinds, strict=True)), arguments, metadata.ranges, alone)
     regions = write_regions(pieces, signed, metadata.marks)
     aligned = all(".aligned." in name for name, _ in suspends if name in BARRIERS)
     strict = checked.CHECK in module.declarations and aligned

@@ -23,6 +23,7 @@ declare i64 @__r3_frame_bytes(ptr, ptr)
 declare i32 @__r3_run_block(ptr, ptr, ptr, ptr, ptr)
 declare i64 @__r3_apart(ptr, ptr, ptr, i32, i32, i32, i32, ptr) nounwind
 declare void @__r3_left_out(ptr, i32, i32, i32, i32, i32, i32, i32) nounwind
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare i32 @llvm.umin.i32(i32, i32)
 declare i32 @llvm.umax.i32(i32, i32)
 declare i64 @llvm.smin.i64(i64, i64)

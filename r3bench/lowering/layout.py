@@ -23,6 +23,7 @@ class Argument:
     attributes: str
     offset: int
     size: int
+    align: int
     by_value: bool
 
 
@@ -88,7 +89,7 @@ def arguments(parameters: Sequence[Parameter], types: Mapping[str, str]) -> list
         if by_value and (stated := re.search(r"\balign (\d+)", parameter.attributes)):
             align = int(stated[1])
         offset = round_up(offset, align)
-        placed.append(Argument(parameter.name, kind, parameter.attributes, offset, size, bool(by_value)))
+        placed.append(Argument(parameter.name, kind, parameter.attributes, offset, size, align, bool(by_value)))
         offset += size
     return placed
 

@@ -160,7 +160,8 @@ class _Writer:
         parameters = []
         for parameter, argument in zip(function.parameters, placed, strict=True):
             if argument.by_value:
-                parameters.append(f"ptr noalias readonly {parameter.name}.r3in")
+                known = f"align {argument.align} dereferenceable({argument.size})"
+                parameters.append(f"ptr noalias readonly {known} {parameter.name}.r3in")
                 entry.copy_in(parameter.name, argument)
             else:
                 parameters.append(f"{_SPACE.sub('', parameter.type)} {self._attributes(parameter)} {parameter.name}")
@@ -251,10 +252,12 @@ class _Entry:
     known: dict[str, str] = field(default_factory=dict)
 
     def copy_in(self, name: str, argument: Argument) -> None:
-        """A struct passed by value is the kernel's own to change: work on a copy, which LLVM drops where it can."""
+        """A struct passed by value is the kernel's own to change: work on a copy, which LLVM drops where it never does
+        and the original is known to be as large and as well aligned."""
+        copied = f"ptr align {argument.align} {name}, ptr align {argument.align} {name}.r3in"
         self.lines[:0] = [
-            f"{name} = alloca {argument.type}, align 16",
-            f"call void @llvm.memcpy.p0.p0.i64(ptr {name}, ptr align 8 {name}.r3in, i64 {argument.size}, i1 false)",
+            f"{name} = alloca {argument.type}, align {argument.align}",
+            f"call void @llvm.memcpy.p0.p0.i64({copied}, i64 {argument.size}, i1 false)",
         ]
 
     def expand(self, line: str) -> str:

@@ -12,6 +12,7 @@ from r3bench.lowering.layout import Argument
 
 AXES = "xyz"
 _ARGUMENTS_AT = 8
+_SMALL = 256  # bytes that a region can copy before it takes up its threads
 _PLACES = (
     ("%r3.shared", "ptr", 16),
     ("%r3.cells", "ptr", 24),
@@ -56,9 +57,19 @@ class Signature:
         yield from _load("%r3.arguments", "ptr", "%r3.block", _ARGUMENTS_AT, "")
         for (name, kind), argument in zip(self.kernel, self.arguments, strict=True):
             if name in used and argument.by_value:
-                yield f"  {name} = getelementptr i8, ptr %r3.arguments, i64 {argument.offset}"
+                yield from _struct(name, argument)
             elif name in used:
                 yield from _load(name, kind, "%r3.arguments", argument.offset, "")
+
+
+def _struct(name: str, argument: Argument) -> Iterator[str]:
+    """A struct passed by value; a small one as a copy, of which LLVM sees that nothing else leads to it."""
+    small = argument.size <= _SMALL
+    yield f"  {name}{'.r3p' * small} = getelementptr i8, ptr %r3.arguments, i64 {argument.offset}"
+    if small:
+        yield f"  {name} = alloca [{argument.size} x i8], align {argument.align}"
+        copied = f"ptr align {argument.align} {name}, ptr align {argument.align} {name}.r3p"
+        yield f"  call void @llvm.memcpy.p0.p0.i64({copied}, i64 {argument.size}, i1 false)"
 
 
 def _load(name: str, kind: str, base: str, offset: int, known: str) -> Iterator[str]:

@@ -5,6 +5,8 @@ __constant__ float weights[4] = {1.0f, 2.0f, 3.0f, 4.0f};
 __device__ int counter = 5;
 static __device__ float table[8];
 struct Pair { int low; double high; };
+struct Large { int n, v[100]; };
+struct __attribute__((packed)) Packed { char c; int n; double d; };
 struct Settings { double scale; int n; float w[3]; const float* x; };
 
 __device__ int twice(int x) { return 2 * x; }
@@ -282,6 +284,19 @@ __global__ void own_copy(Settings p, float* y) {  // every thread has a copy of 
   p.n -= t;
   __syncthreads();
   y[t] = p.w[0] * 10000 + p.w[1] * 100 + p.w[2] + p.n;
+}
+
+__global__ void large_struct(Large p, int* out) {  // read by constant and by computed index, before and behind a wait
+  __shared__ int s[32];
+  int t = threadIdx.x;
+  s[t] = t < p.n ? p.v[t] : p.v[99];
+  __syncthreads();
+  out[t] = s[31 - t] + p.v[(t + p.n) % 100] + (t & 1 ? p.v[7] : 0);
+}
+
+__global__ void packed_struct(Packed p, double* out) {  // no field lies where its type likes it
+  int t = threadIdx.x;
+  if (t < p.n) out[t] = p.c + p.d * t;
 }
 
 __global__ void small_arguments(signed char a, bool b, short c, double d, unsigned char e, long f, float g, double* out) {

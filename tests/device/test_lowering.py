@@ -303,6 +303,19 @@ def test_every_thread_changes_its_own_copy_of_a_struct(order: str) -> None:
     assert (y == w[0] * 10000 + w[1] * 100 + w[2] + 7 - t).all()
 
 
+def test_fields_of_a_large_struct(order: str, random: np.random.Generator) -> None:
+    v, t, out = random.integers(0, 1000, 100).astype("i4"), np.arange(32), np.zeros(32, "i4")
+    check("large_struct", order, 1, 32, np.append(np.int32(20), v).astype("i4").tobytes(), out)
+    s = np.where(t < 20, v[t], v[99])
+    assert (out == s[::-1] + v[(t + 20) % 100] + t % 2 * v[7]).all()
+
+
+def test_fields_of_a_packed_struct(order: str) -> None:
+    kind, out = np.dtype([("c", "i1"), ("n", "i4"), ("d", "f8")]), np.zeros(40)
+    check("packed_struct", order, 1, 40, np.array([(-3, 30, 0.25)], kind).tobytes(), out)
+    assert (out == np.where(np.arange(40) < 30, -3 + 0.25 * np.arange(40), 0)).all()
+
+
 def test_small_arguments_lie_where_cuda_puts_them() -> None:
     out = np.zeros(3)
     arguments = (
