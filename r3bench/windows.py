@@ -15,6 +15,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
+from time import perf_counter_ns
 
 from r3bench.devices import Bytes, Device, Kernel, Memory
 from r3bench.errors import CandidateFailure, LaunchError
@@ -229,7 +230,7 @@ def fit(arms: Sequence[Arm], ring: Ring, procedure: Procedure) -> tuple[int, lis
     Also each arm's windows of that many launches, in nanoseconds per launch.
     """
     cold = max(2, ceil(procedure.cold_bytes / ring.clone_bytes)) if procedure.cold_bytes else 1
-    clones, spent = len(ring.take(min(ring.most(procedure), cold))), 0.0
+    clones, spent, begin = len(ring.take(min(ring.most(procedure), cold))), 0.0, perf_counter_ns()
     ring.apart = cold > 1 and (clones < 2 or not ring.relocatable)
     ring.flushed = procedure.flush
     clones = 1 if ring.apart else clones
@@ -242,6 +243,8 @@ def fit(arms: Sequence[Arm], ring: Ring, procedure: Procedure) -> tuple[int, lis
         tries = 1 if 1 < clones <= ring.fitted else 3
         times = [[window(arm, ring, clones, procedure.timeout_s) for _ in range(tries)] for arm in arms]
         spent += clones * sum(map(sum, times))
+        if ring.apart:  # what is restored and flushed between its launches keeps a GPU at work, and takes far longer
+            spent = max(spent, perf_counter_ns() - begin)
         shortest = max(1.0, clones * min(map(min, times)))
         if shortest < procedure.window_ns and clones < most:
             # A short window is mostly the cost of starting it, so never trust one for more than a factor of eight.

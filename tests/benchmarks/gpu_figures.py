@@ -11,14 +11,13 @@
 - *A/A*: the binary of a source and another of the same work, with padding in its kernel, in a contest with a gate of
   1 %, for kernels above 10 us: SAME each time; the apparent speedups are the noise floor.
 
-    python -m tests.benchmarks.gpu_figures [contests of A/A, default 100] [cells along x and z of the large units]
-    python -m tests.benchmarks.gpu_figures CONTESTS FOLDER   large captures of miniweather that were recorded here
+    python -m tests.benchmarks.gpu_figures [contests of A/A] [--folder DIR | --cells NX NZ] [--only PART ...]
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -258,33 +257,58 @@ def same_work(device: CudaDevice, compiler: Compiler, found: list[Capture], cont
     print(f"A/A            {counted}; {spread}")
 
 
+PARTS = ("device", "bandwidth", "nvrtc", "large", "reproducible", "classes", "apart", "same")
+
+
 def main() -> None:
-    contests = int(sys.argv[1]) if len(sys.argv) > 1 else 100
-    nx, nz = (int(text) for text in sys.argv[2:4]) if len(sys.argv) > 3 else (1600, 800)
-    folder = Path(sys.argv[2]) if len(sys.argv) == 3 else None
-    small = captures(TOP / "captures" / "miniweather")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("contests", type=int, nargs="?", default=100, help="of A/A")
+    parser.add_argument("--folder", type=Path, help="large captures of miniweather that were recorded here")
+    parser.add_argument("--cells", type=int, nargs=2, default=(1600, 800), help="along x and z, of those recorded now")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    arguments = parser.parse_args()
+    wanted, small = set(arguments.only), captures(TOP / "captures" / "miniweather")
+    nx, nz = arguments.cells
+    if "device" in wanted:
+        of_the_device(small)
+    if "bandwidth" in wanted:
+        with closing(cuda()) as device:
+            for mebibytes in (64, 256, 1024):
+                bandwidth(device, mebibytes)
+    if "nvrtc" in wanted and find_nvrtc():
+        with large_units(nx // 4, nz // 4, "nvrtc") as found, ReplayServer("cuda", timeout_s=5.0) as server:
+            units(server, found, f"recorded here with NVRTC's image, {nx // 4} x {nz // 4} cells")
+    if wanted & {"large", "reproducible", "classes", "apart", "same"}:
+        there = arguments.folder
+        with nullcontext(captures(there)) if there else large_units(nx, nz, "nvcc") as found:
+            of_large_units(found, small, wanted, arguments.contests)
+
+
+def of_the_device(small: list[Capture]) -> None:
     update = next(capture for capture in small if capture.symbol == "update")
     with ReplayServer("cuda", timeout_s=1.0) as server:
         print(f"device         {dict(server.device.conditions())}")
         units(server, small, "recorded on a CPU")
         evaluation(server, update)
         recovery(server, update)
-    with closing(cuda()) as device:
-        for mebibytes in (64, 256, 1024):
-            bandwidth(device, mebibytes)
-    if find_nvrtc() and not folder:
-        with large_units(nx // 4, nz // 4, "nvrtc") as found, ReplayServer("cuda", timeout_s=5.0) as server:
-            units(server, found, f"recorded here with NVRTC's image, {nx // 4} x {nz // 4} cells")
-    with nullcontext(captures(folder)) if folder else large_units(nx, nz, "nvcc") as found, Compiler() as compiler:
+
+
+def of_large_units(found: list[Capture], small: list[Capture], wanted: set[str], contests: int) -> None:
+    if "large" in wanted:
         with ReplayServer("cuda", timeout_s=5.0) as server:
-            units(server, found, f"recorded here with nvcc's image, {folder or f'{nx} x {nz} cells'}")
+            units(server, found, "large, recorded here with the application's image")
             evaluation(server, next(capture for capture in found if capture.symbol == "tendencies_x"))
-        found = [capture for capture in found if capture.symbol in HEAVY]
-        reproducible(compiler, found)
+    heavy = [capture for capture in found if capture.symbol in HEAVY]
+    with Compiler() as compiler:
+        if "reproducible" in wanted:
+            reproducible(compiler, heavy)
         with closing(cuda()) as device:
-            classes(device, compiler, small)
-            apart(device, compiler, found)
-            same_work(device, compiler, found, contests)
+            if "classes" in wanted:
+                classes(device, compiler, small)
+            if "apart" in wanted:
+                apart(device, compiler, heavy)
+            if "same" in wanted:
+                same_work(device, compiler, heavy, contests)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@ comparison on the device.
 
 An evaluation verifies before it is timed, and judges what one of the timed launches left behind. Both are measured here
 from request to verdict, on a kernel of one addition an element, and beside them what they are made of: a launch, and
-restoring and comparing the unit's memory, as the device itself measures them. The difference is talking to the worker.
+restoring and comparing the unit's memory, as the device itself measures them. The difference is talking to the worker,
+poison, and where comparing takes longer than a launch, that it is done twice. Beside it, miniweather's small units.
 
     python -m tests.benchmarks.verification [cpu or cuda] [MiB of each of three buffers]
 """
@@ -13,13 +14,16 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 
 import numpy as np
 
-from r3bench.devices import open_device
+from kernels.miniweather.driver import TOP
+from r3bench import store
+from r3bench.devices import Device, open_device
 from r3bench.devices.cuda.device import CudaDevice
 from r3bench.measure import rank
 from r3bench.model import Capture, Configuration, Status, Variant
@@ -62,32 +66,39 @@ def seconds(action: Callable[[], object], times: int = 9) -> float:
     return median(samples)
 
 
+def overhead(device: Device, compiler: Compiler, capture: Capture) -> float:
+    """What verification takes of an evaluation, as a share of what it may; its parts are printed."""
+    material = read_material(capture, 0)
+    placement = Placement(device, material, build(material, Variant(), device.target, compiler))
+    built = build(material, Variant(configuration=Configuration()), device.target, compiler).result()
+    arm = Arm(device.load(built.binary), material.unit.launch, "candidate")
+    assert placement.verify(arm, 10.0).status is Status.MATCH
+    placement.classify(arm, 10.0)
+    timed = rank(arm, placement.ring, placement.check, procedure_for(device.target, ranking=True))
+    run = min(timed.samples_ns) / 1e9
+    memory = placement.ring.take(1)[0]
+    before = seconds(lambda: placement.verify(arm, 10.0, quickly=True))
+    after = seconds(lambda: placement.check(memory))
+    if isinstance(device, CudaDevice):
+        parts = device.seconds(memory, material.before)  # what matches is compared in the least time
+        restore, compare = parts["restore"], parts["compare"]
+    else:
+        restore, compare = seconds(lambda: device.restore(memory)), after
+    placement.release()
+    share = (before + after) / (2 * run + restore + compare)
+    parts_ms = "  ".join(f"{1e3 * each:8.3f}" for each in (run, restore, compare, before, after))
+    print(f"{capture.symbol:14} {parts_ms}  {share:5.2f}")
+    return share
+
+
 def main(name: str = "cpu", mebibytes: int = 64) -> bool:
     print(describe())
-    with tempfile.TemporaryDirectory() as place, Compiler(1) as compiler:
-        capture, device = record(Path(place), name, mebibytes), open_device(name)
-        material = read_material(capture, 0)
-        placement = Placement(device, material)
-        built = build(material, Variant(configuration=Configuration()), device.target, compiler).result()
-        arm = Arm(device.load(built.binary), material.unit.launch, "candidate")
-        assert placement.verify(arm, 10.0).status is Status.MATCH
-        placement.classify(arm, 10.0)
-        timed = rank(arm, placement.ring, placement.check, procedure_for(device.target, ranking=True))
-        run = min(timed.samples_ns) / 1e9
-        memory = placement.ring.take(1)[0]
-        before = seconds(lambda: placement.verify(arm, 10.0, quickly=True))
-        after = seconds(lambda: placement.check(memory))
-        if isinstance(device, CudaDevice):
-            parts = device.seconds(memory, material.before)  # what matches is compared in the least time
-            restore, compare = parts["restore"], parts["compare"]
-        else:
-            restore, compare = seconds(lambda: device.restore(memory)), after
-        allowed = 2 * run + restore + compare
-        parts_ms = ", ".join(f"{1e3 * each:.3f}" for each in (run, restore, compare))
-        print(f"3 x {mebibytes} MiB on {device.name}: a launch, restoring, comparing take {parts_ms} ms")
-        print(f"verifying before {1e3 * before:.3f} ms, judging a timed launch {1e3 * after:.3f} ms")
-        device.close()
-    return judge("verification, of 2 launches + restoring + comparing", (before + after) / allowed, 1.0, "")
+    print("ms:               launch   restore   compare    before     after  of 2 launches + restoring + comparing")
+    with tempfile.TemporaryDirectory() as place, Compiler(1) as compiler, closing(open_device(name)) as device:
+        small = [store.open_capture(path) for path in store.find([TOP / "captures" / "miniweather"])]
+        shares = [overhead(device, compiler, capture) for capture in (*small, record(Path(place), name, mebibytes))]
+    print(f"recorded small units: {min(shares[:-1]):.2f} to {max(shares[:-1]):.2f}")
+    return judge("verification of a large unit, of 2 launches + restoring + comparing", shares[-1], 1.0, "")
 
 
 if __name__ == "__main__":

@@ -34,3 +34,17 @@ extern "C" __global__ void square(const float* from, float* to, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) to[i] = from[i] * from[i];
 }
+
+// Element by element, in place or not.
+extern "C" __global__ void shift(const double* from, double* to, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) to[i] = from[i] + 1.0;
+}
+
+__device__ double factor = 0.5;
+
+// By a variable of the module.
+extern "C" __global__ void scaled(const double* from, double* to) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    to[i] = from[i] * factor;
+}

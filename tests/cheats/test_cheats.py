@@ -34,7 +34,9 @@ def captures(tmp_path_factory: pytest.TempPathFactory, device: str) -> dict[str,
         module = session.module("kernels.cu")
         session.capture("relax", (1, 3))
         for size in (N, OTHER):
-            held = session.array("from", chance.random(size)), session.array("to", chance.random(size))
+            given, result = chance.random(size), chance.random(size)
+            given[0], result[-1] = 0.0, np.nan  # at the ends, which stay as they are
+            held = session.array("from", given), session.array("to", result)
             session.launch(module, "relax", 5, 64, (*held, size, 3, 0.1))
             held[0].values[: size // 2 - 2] *= 1.5
             session.launch(module, "relax", 5, 64, (*held, size, 3, 0.1))
@@ -46,6 +48,12 @@ def captures(tmp_path_factory: pytest.TempPathFactory, device: str) -> dict[str,
         session.launch(module, "last", 4, 64, arrays(session, chance.random(256), np.zeros(4)))
         session.capture("square")
         session.launch(module, "square", 4, 64, (*arrays(session, chance.random(200).astype(np.float32)), 200))
+        session.capture("shift", (0, 1))
+        apart = arrays(session, chance.random(N))
+        session.launch(module, "shift", 4, 64, (*apart, N))
+        session.launch(module, "shift", 4, 64, (apart[0], apart[0], N))
+        session.capture("scaled")
+        session.launch(module, "scaled", 1, 64, arrays(session, chance.random(64)))
         return {capture.symbol: capture for capture in session.save(folder)}
 
 
@@ -108,7 +116,7 @@ def judged(server: ReplayServer, capture: Capture, cheat: Cheat) -> Verdict:
     return server.verify(capture, variant, level, int(level is Level.HELD_OUT)).result(600).verdict
 
 
-@pytest.mark.parametrize("kernel", ["relax", "small", "step", "last", "square"])
+@pytest.mark.parametrize("kernel", ["relax", "small", "step", "last", "square", "shift", "scaled"])
 def test_the_kernels_themselves_pass_every_check(
     server: ReplayServer, captures: dict[str, Capture], kernel: str
 ) -> None:

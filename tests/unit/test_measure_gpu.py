@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 
 import pytest
 from replay_case import add, add_wrongly, contents, unit
@@ -200,3 +201,13 @@ def test_what_may_run_twice_has_a_warm_time_too(device: Gpu) -> None:
 
 def pair(device: Gpu) -> tuple[Arm, Arm]:
     return arm(device, "long"), arm(device, "long", 1)
+
+
+def test_launches_apart_warm_up_by_the_clock(monkeypatch: pytest.MonkeyPatch, device: Gpu) -> None:
+    """By their own time alone, 150 ms of launches of 2 us are 75,000, each with a restore and a flush."""
+    ring, _ = staged(device)
+    ring.relocatable = False
+    now = count(0, 10_000_000)
+    monkeypatch.setattr("r3bench.windows.perf_counter_ns", lambda: next(now))
+    assert fit([arm(device, "tiny")], ring, GPU)[0] == APART
+    assert device.evicted < 1000
