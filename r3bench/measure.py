@@ -38,6 +38,7 @@ from r3bench.windows import (
     refuse_too_fast,
     warm,
     window,
+    windows,
 )
 
 # Windows after which a ranking may be cut off.
@@ -66,8 +67,9 @@ def rank(
     off after a few windows.
     """
     clones, (samples,) = fit([arm], ring, procedure)
-    while len(samples) < _windows(samples, rival, procedure):
-        samples.append(window(arm, ring, clones, procedure.timeout_s))
+    for most in (FEW, procedure.windows):
+        if (more := min(most, _windows(samples, rival, procedure)) - len(samples)) > 0:
+            samples += windows(arm, ring, clones, more, procedure.timeout_s)
     confirm(arm, ring, clones, check, random.Random(arm.kernel.binary.sha256))
     refuse_too_fast(arm, ring, clones, samples)
     conditions = {"procedure": "rank", "clones": str(clones), **ring.device.conditions()}

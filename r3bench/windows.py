@@ -137,27 +137,33 @@ class Ring:
             self.device.release(self._memories.pop())
 
 
-def window(arm: Arm, ring: Ring, launches: int, timeout_s: float) -> float:
-    """Launch once on each of so many restored memories: nanoseconds per launch. ArmFailed if the arm does."""
+def windows(arm: Arm, ring: Ring, launches: int, times: int, timeout_s: float) -> list[float]:
+    """So many times: launch once on each of so many restored memories. Nanoseconds per launch; ArmFailed if the arm
+    does."""
     if ring.apart:
-        return sum(_timed(arm, ring, ring.take(1), timeout_s, evict=True) for _ in range(launches)) / launches
-    return _timed(arm, ring, ring.take(launches), timeout_s, evict=ring.flushed) / launches
+        alone = _timed(arm, ring, ring.take(1), timeout_s, times * launches, flush=True)
+        return [sum(alone[at : at + launches]) / launches for at in range(0, len(alone), launches)]
+    memories = ring.take(launches)
+    return [ns / launches for ns in _timed(arm, ring, memories, timeout_s, times, flush=ring.flushed)]
 
 
-def _timed(arm: Arm, ring: Ring, memories: Sequence[Memory], timeout_s: float, *, evict: bool = False) -> float:
-    for memory in dict.fromkeys(memories):
-        ring.device.restore(memory)
-    if evict:
-        ring.device.evict()
+def window(arm: Arm, ring: Ring, launches: int, timeout_s: float) -> float:
+    """One of :func:`windows`."""
+    return windows(arm, ring, launches, 1, timeout_s)[0]
+
+
+def _timed(
+    arm: Arm, ring: Ring, memories: Sequence[Memory], timeout_s: float, times: int = 1, *, flush: bool = False
+) -> list[float]:
     try:
-        return ring.device.window(arm.kernel, memories, arm.launch, timeout_s=timeout_s)
+        return ring.device.windows(arm.kernel, memories, arm.launch, times, flush=flush, timeout_s=timeout_s)
     except CandidateFailure as failure:
         raise ArmFailed(arm.name, failure) from failure
 
 
 def cold(arm: Arm, ring: Ring, timeout_s: float) -> float:
     """One launch with the caches flushed before it: nanoseconds of the shortest of three."""
-    return min(_timed(arm, ring, ring.take(1), timeout_s, evict=True) for _ in range(3))
+    return min(_timed(arm, ring, ring.take(1), timeout_s, 3, flush=True))
 
 
 def deciding_cache(ring: Ring, launches: int) -> str:
@@ -169,7 +175,7 @@ def deciding_cache(ring: Ring, launches: int) -> str:
 def warm(arm: Arm, ring: Ring, launches: int, check: Check, procedure: Procedure) -> float:
     """Launch in place, on what the launch before left: nanoseconds per launch of the shortest of some windows."""
     (memory,) = ring.take(1)
-    shortest = min(_timed(arm, ring, [memory] * launches, procedure.timeout_s) for _ in range(procedure.windows))
+    shortest = min(_timed(arm, ring, [memory] * launches, procedure.timeout_s, procedure.windows))
     _confirm(arm, memory, check)
     return shortest / launches
 
@@ -241,7 +247,7 @@ def fit(arms: Sequence[Arm], ring: Ring, procedure: Procedure) -> tuple[int, lis
         # The least of three: a window that was disturbed must not pass for one that is long enough. Where the number
         # is known already, one will do: restoring many clones is most of what a short kernel's window costs.
         tries = 1 if 1 < clones <= ring.fitted else 3
-        times = [[window(arm, ring, clones, procedure.timeout_s) for _ in range(tries)] for arm in arms]
+        times = [windows(arm, ring, clones, tries, procedure.timeout_s) for arm in arms]
         spent += clones * sum(map(sum, times))
         if ring.apart:  # what is restored and flushed between its launches keeps a GPU at work, and takes far longer
             spent = max(spent, perf_counter_ns() - begin)

@@ -52,6 +52,13 @@ class Device(Protocol):
     room_bytes: int
     """How many bytes of units may stay on it between requests."""
 
+    @property
+    def spent(self) -> Mapping[str, float]:
+        """Seconds by what they were spent on since it was opened, for finding out where time goes; names are its own.
+
+        They may overlap: ``worker`` is how long its process was at work at what the others waited for.
+        """
+
     def allocate(self, unit: ReplayUnit, before: Mapping[str, Bytes]) -> Memory:
         """Place a unit: ``before`` holds the bytes of every allocation and global by name. Restored already."""
 
@@ -116,6 +123,18 @@ class Device(Protocol):
         A memory may be given several times: launches on it find what the one before left.
         """
 
+    def windows(
+        self,
+        kernel: Kernel,
+        memories: Sequence[Memory],
+        launch: LaunchConfig,
+        times: int,
+        *,
+        flush: bool = False,
+        timeout_s: float = 10.0,
+    ) -> list[float]:
+        """So many windows in a row, each on restored memories, with ``flush`` each after :meth:`evict`."""
+
     def evict(self) -> None:
         """Push the units' data out of the caches before the next launch, for a cold measurement."""
 
@@ -127,6 +146,27 @@ class Device(Protocol):
 
     def close(self) -> None:
         """End worker processes and give everything back; idempotent."""
+
+
+def windows_one_by_one(
+    device: Device,
+    kernel: Kernel,
+    memories: Sequence[Memory],
+    launch: LaunchConfig,
+    times: int,
+    *,
+    flush: bool,
+    timeout_s: float,
+) -> list[float]:
+    """:meth:`Device.windows` by a device's other verbs."""
+    found = []
+    for _ in range(times):
+        for memory in dict.fromkeys(memories):
+            device.restore(memory)
+        if flush:
+            device.evict()
+        found.append(device.window(kernel, memories, launch, timeout_s=timeout_s))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

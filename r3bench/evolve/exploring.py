@@ -303,10 +303,10 @@ def _speedup(program: Program) -> float:
 
 
 def _seconds(source: Source | None) -> float:
-    """What the evaluations of a source took in all, without their waiting."""
+    """What the evaluations of a source took in all, without their waiting, and no part of a stage twice."""
     outcomes = [outcome for _, outcome, _ in source.outcomes] if source is not None else []
     stages = (stage for outcome in outcomes for stage in outcome.stages)
-    return sum(seconds for name, seconds in stages if not name.startswith("queue"))
+    return sum(seconds for name, seconds in stages if not name.startswith("queue") and ":" not in name)
 
 
 def _nanoseconds(source: Source) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -43,6 +43,10 @@ class Trial:
     verdict: Verdict = UNTRIED
     measurement: Measurement | None = None
     stages: list[tuple[str, float]] = field(default_factory=list)
+    _before: dict[str, float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._before = dict(self.placement.device.spent)
 
     @property
     def matches(self) -> bool:
@@ -129,8 +133,14 @@ class Trial:
             module=self.built.module if self.built else None,
             binary=self.built.binary.sha256 if self.built else None,
             facts=self.arm.kernel.binary.facts if self.arm else self.built.binary.facts if self.built else (),
-            stages=tuple(self.stages),
+            stages=(*self.stages, *self._parts()),
         )
+
+    def _parts(self) -> Iterator[tuple[str, float]]:
+        """What the device spent its stages on; a colon tells a part from a stage."""
+        for name, seconds in self.placement.device.spent.items():
+            if (spent := seconds - self._before.get(name, 0.0)) > 0:
+                yield f"device: {name}", spent
 
 
 def evaluate(

@@ -106,19 +106,30 @@ DEVICE = ("load", "verify", "time")
 
 
 def grouped(stages: Iterable[tuple[str, float]]) -> dict[str, list[tuple[str, float]]]:
-    """Stages of evaluations by what they kept busy: building, the device, or nothing (waiting), in that order."""
+    """Stages of evaluations by what they kept busy: building, the device, or nothing (waiting), in that order.
+
+    Parts of a stage, which have a colon in their name, are left out."""
     groups: dict[str, list[tuple[str, float]]] = {"building": [], "device": [], "waiting": []}
     for name, seconds in stages:
+        if ":" in name:
+            continue
         group = "building" if name in BUILDING else "device" if name in DEVICE else "waiting"
         groups[group].append((name.removeprefix("queue "), seconds))
     return {name: held for name, held in groups.items() if held}
 
 
 def _spent_on(stages: Iterable[tuple[str, float]]) -> str:
+    held = list(stages)
+    parts = [(name.removeprefix("device: "), seconds) for name, seconds in held if ":" in name]
     return "; ".join(
-        f"{group} {sum(seconds for _, seconds in held):.1f} s ({', '.join(f'{name} {s:.1f}' for name, s in held)})"
-        for group, held in grouped(stages).items()
+        f"{group} {sum(seconds for _, seconds in found):.1f} s ({_listed(found)}"
+        f"{f'; of it {_listed(parts)}' if group == 'device' and parts else ''})"
+        for group, found in grouped(held).items()
     )
+
+
+def _listed(stages: Iterable[tuple[str, float]]) -> str:
+    return ", ".join(f"{name} {seconds:.1f}" for name, seconds in stages)
 
 
 def course(result: KernelResult) -> list[str]:

@@ -23,7 +23,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from filelock import Timeout
+from filelock import BaseFileLock, Timeout
 
 from r3bench import remix
 from r3bench.calibration import rate_for
@@ -324,7 +324,7 @@ class ReplayServer:
         with self._guard:
             if self._closed:
                 return
-            ran = self._device_stage.submit(lambda: again(action) if self._begins(result) else None)
+            ran = self._device_stage.submit(lambda: _first(action) if self._begins(result) else None)
         ran.add_done_callback(lambda done: self._settle(done, result))
 
     def _begins(self, result: Future[Any]) -> bool:
@@ -392,22 +392,21 @@ class ReplayServer:
     @contextmanager
     def _timing(self) -> Iterator[None]:
         """Hold the lock of the device, whichever process has it; CancelledError if the server is closed meanwhile."""
-        lock = timing_lock(self.device.name)
         while not self._closed:
             try:
-                lock.acquire(timeout=0.2)
+                self._lock.acquire(timeout=0.2)
             except Timeout:
                 continue
-            interval = sys.getswitchinterval()
-            # The clock of a window runs in this process: no other thread may keep the device's from reading it.
-            sys.setswitchinterval(SWITCH_S)
             try:
                 yield
             finally:
-                sys.setswitchinterval(interval)
-                lock.release()
+                self._lock.release()
             return
         raise CancelledError("the replay server was closed")
+
+    @cached_property
+    def _lock(self) -> BaseFileLock:
+        return timing_lock(self.device.name)
 
     @contextmanager
     def _quiet(self) -> Iterator[None]:
@@ -424,6 +423,17 @@ class ReplayServer:
                 yield
             finally:
                 self._builds_allowed.set()
+
+
+def _first(action: Callable[[], T]) -> T:
+    """What an action of the device stage gives. Meanwhile no other thread of this process keeps its own long from
+    going on: the clock of a window may run there, and a device should not wait for who asks it."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_S)
+    try:
+        return again(action)
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def key_of(capture: Capture, unit: int) -> Hashable:

@@ -20,8 +20,12 @@ class Waits(NamedTuple):
 
     def added(self, stages: Stages) -> Stages:
         """The stages with what it waited for before each: ``queue build``, ``queue device``."""
-        queued = max(0.0, self.build_s - sum(seconds for name, seconds in stages if name not in ON_DEVICE))
+        queued = max(0.0, self.build_s - sum(seconds for name, seconds in stages if not _on_device(name)))
         return (*stages, ("queue build", queued), ("queue device", self.device_s))
+
+
+def _on_device(name: str) -> bool:
+    return name in ON_DEVICE or ":" in name
 
 
 def when_all(futures: Sequence[Future[Any]], then: Callable[[], None]) -> None:

@@ -339,6 +339,14 @@ class DeviceContract:
             same(device.download(memory), add.expect(x=np.arange(100) + 1.5))
         same(device.download(memories[3]), add.before)
 
+    def test_windows_in_a_row_each_begin_with_restored_memory(self, device: Device, binary_for: BinaryFor) -> None:
+        add = adding()
+        memory, kernel = device.allocate(add.unit, add.before), device.load(binary_for("contract_add"))
+        found = device.windows(kernel, [memory], add.unit.launch, 3, flush=True)
+        assert len(found) == 3
+        assert min(found) > 0
+        same(device.download(memory), add.expect(x=np.arange(100) + 1.5))
+
     def test_a_window_is_timed_as_a_whole_in_nanoseconds(self, device: Device, binary_for: BinaryFor) -> None:
         """A million dependent steps take between a tenth and a hundred nanoseconds each, on any device."""
         spin = case({"x": np.ones(1)}, ["x", np.int32(1_000_000)], block=(1, 1, 1))

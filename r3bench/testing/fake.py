@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r3bench.compare import Tolerance, judge
-from r3bench.devices import Bytes, Kernel, Memory
+from r3bench.devices import Bytes, Kernel, Memory, windows_one_by_one
 from r3bench.errors import DeviceFault, LaunchError
 from r3bench.model import Binary, LaunchConfig, ReplayUnit, Target, Verdict
 
@@ -106,6 +106,7 @@ class FakeDevice:
         self.counters: Mapping[str, str] = {}
         self.cache_bytes = 0
         self.room_bytes = 1 << 31
+        self.spent: Mapping[str, float] = {}
         self.launches = 0
         self.closed = False
         self._programs = programs
@@ -205,6 +206,18 @@ class FakeDevice:
             self.launch(kernel, memory, launch, timeout_s=timeout_s)
         factor = float(np.exp(self._chance.gauss(0.0, self._noise)))
         return len(memories) * kernel.program.time(launch) * factor
+
+    def windows(
+        self,
+        kernel: Kernel,
+        memories: Sequence[Memory],
+        launch: LaunchConfig,
+        times: int,
+        *,
+        flush: bool = False,
+        timeout_s: float = 10.0,
+    ) -> list[float]:
+        return windows_one_by_one(self, kernel, memories, launch, times, flush=flush, timeout_s=timeout_s)
 
     def evict(self) -> None:
         """There are no caches."""

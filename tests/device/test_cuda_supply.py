@@ -59,7 +59,7 @@ class FakeWorker:
         for number in message.get("restore", []):
             self._restore(self._copies[number])
         answer: dict[str, Any] = getattr(self, {"contents": "put"}.get(message["op"], message["op"]))(message, *fds)
-        return answer
+        return {**answer, "seconds": 0.25}
 
     def ops(self) -> list[str]:
         return [message["op"] for message in self.said]
@@ -111,6 +111,8 @@ class FakeWorker:
         return {}
 
     def load(self, message: dict[str, Any], fd: int) -> dict[str, Any]:
+        for number in message["unload"]:
+            del self._symbols[number]
         self._symbols[message["id"]] = message["symbol"]
         return {"facts": {"registers": 32}}
 
@@ -127,7 +129,7 @@ class FakeWorker:
             return {"refused": "takes 8 bytes of arguments, but the unit has 12"}
         for number in message["memories"]:
             np.frombuffer(self._copies[number]["live"]["x"], np.float64)[:] *= 2
-        return {"ns": 100.0 * len(message["memories"]), "occupancy": 8, "damaged": None}
+        return {"ns": [100.0 * len(message["memories"])] * message["windows"], "occupancy": 8, "damaged": None}
 
     def floors(self, message: dict[str, Any]) -> dict[str, Any]:
         return {"ns": [500.0, 1500.0]}
@@ -138,10 +140,6 @@ class FakeWorker:
 
     def drop(self, message: dict[str, Any]) -> dict[str, Any]:
         del self._contents[message["id"]]
-        return {}
-
-    def unload(self, message: dict[str, Any]) -> dict[str, Any]:
-        del self._symbols[message["id"]]
         return {}
 
 
@@ -243,6 +241,24 @@ def test_memory_is_restored_and_caches_flushed_with_the_next_launch(device: Cuda
     same(device.download(memory), one.expect(x=4 * np.arange(1.0, 9.0)))
     assert dict(kernel.binary.facts) == {"registers": 32, "blocks_per_multiprocessor": 8}
     assert device.window(kernel, [memory] * 5, one.unit.launch) == 500
+
+
+def test_windows_in_a_row_are_one_request(device: CudaDevice) -> None:
+    one, kernel = lone(), device.load(binary("double"))
+    memory = device.allocate(one.unit, one.before)
+    before, said = dict(device.spent), len(WORKERS[0].said)
+    assert device.windows(kernel, [memory] * 2, one.unit.launch, 3, flush=True) == [200.0] * 3
+    (run,) = WORKERS[0].said[said:]
+    assert (run["windows"], run["restore"], run["evict"]) == (3, [memory.number], True)
+    assert device.spent["worker"] - before["worker"] == 0.25
+    assert device.spent["run"] > before.get("run", 0.0)
+
+
+def test_kernels_nobody_holds_go_when_another_comes(device: CudaDevice) -> None:
+    first = device.load(binary("double")).number
+    device.load(binary("stray"))
+    loads = [message["unload"] for message in WORKERS[0].said if message["op"] == "load"]
+    assert loads == [[], [first]]
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import json
 import os
 import platform
 import weakref
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from struct import pack
@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from r3bench import sealing
 from r3bench.compare import Tolerance, judge
-from r3bench.devices import Bytes, Kernel, Memory
+from r3bench.devices import Bytes, Kernel, Memory, windows_one_by_one
 from r3bench.devices.contents import ARGUMENTS
 from r3bench.devices.cpu import faults, violations
 from r3bench.devices.cpu.arena import Arena
@@ -101,8 +101,15 @@ class CpuDevice:
         self._watched = 0
         self._write_speed: float | None = None
         self._resources = _Resources()
+        self.spent: defaultdict[str, float] = defaultdict(float)
         self._finalizer = weakref.finalize(self, self._resources.close)
         self.target = Target(device="cpu", arch=self._worker().processor)
+
+    @contextmanager
+    def _spending(self, what: str) -> Iterator[None]:
+        begin = perf_counter_ns()
+        yield
+        self.spent[what] += (perf_counter_ns() - begin) * 1e-9
 
     # -- memory --
 
@@ -113,7 +120,8 @@ class CpuDevice:
         return memory
 
     def restore(self, memory: Memory) -> None:
-        self._own(memory).restore()
+        with self._spending("restore"):
+            self._own(memory).restore()
 
     def download(self, memory: Memory) -> dict[str, Bytes]:
         held = self._own(memory)
@@ -123,7 +131,8 @@ class CpuDevice:
         self, memory: Memory, expected: Mapping[str, Bytes], tolerances: Mapping[str, Tolerance] | None = None
     ) -> Verdict:
         held = self._own(memory)
-        return judge(held.unit, expected, {name: held.bytes_of(name) for name in held.names()}, tolerances)
+        with self._spending("compare"):
+            return judge(held.unit, expected, {name: held.bytes_of(name) for name in held.names()}, tolerances)
 
     def release(self, memory: Memory) -> None:
         held = self._own(memory)
@@ -207,6 +216,18 @@ class CpuDevice:
         elapsed = self._run(kernel, held, launch, (Poison.NONE, "forward"), timeout_s)
         return max(1.0, elapsed - self._round_trip_ns)
 
+    def windows(
+        self,
+        kernel: Kernel,
+        memories: Sequence[Memory],
+        launch: LaunchConfig,
+        times: int,
+        *,
+        flush: bool = False,
+        timeout_s: float = 10.0,
+    ) -> list[float]:
+        return windows_one_by_one(self, kernel, memories, launch, times, flush=flush, timeout_s=timeout_s)
+
     def _run(
         self,
         loaded: Kernel,
@@ -245,6 +266,7 @@ class CpuDevice:
             segments = [memory.segment for memory in memories]
             raise DeviceFault(faults.crashed(symbol, death.exit_code, fault, segments)) from None
         elapsed = perf_counter_ns() - start
+        self.spent["run"] += elapsed * 1e-9
         if result.status is Reply.REFUSED:  # no launch is answered so: the worker is no longer itself
             self._resources.drop_worker()
         _raise_for(symbol, result)
@@ -267,7 +289,8 @@ class CpuDevice:
         if worker is None or not worker.alive():
             self._resources.drop_worker()
             self._resources.arena.clear_fault()
-            worker = self._resources.worker = Worker(self._resources.arena.fd, self.threads)
+            with self._spending("start"):
+                worker = self._resources.worker = Worker(self._resources.arena.fd, self.threads)
             self._workers += 1
         return worker
 
@@ -350,7 +373,8 @@ class CpuDevice:
     def _request(self, worker: Worker, op: Op, message: bytes, fds: Sequence[int] = ()) -> Result:
         """A request that runs no kernel: whatever ends the worker meanwhile is a fault all the same."""
         try:
-            return worker.ask(bytes([op]) + message, timeout_s=_SETUP_TIMEOUT_S, fds=fds)
+            with self._spending(op.name.lower()):
+                return worker.ask(bytes([op]) + message, timeout_s=_SETUP_TIMEOUT_S, fds=fds)
         except TimeoutError:
             self._resources.drop_worker()
             raise WorkerLost(f"the CPU worker did not answer a request to {op.name.lower()}") from None

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from functools import cached_property
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ class CudaDevice:
         self._index = default_index() if index is None else index
         self._supply = Supply(self._index)
         self._finalizer = weakref.finalize(self, self._supply.close)
+        self.spent = self._supply.spent
         self._recorded: dict[tuple[Any, ...], Recorded] = {}
         self._evict = False
         self._ran: CudaMemory | None = None
@@ -196,7 +198,7 @@ class CudaDevice:
 
     @staticmethod
     def _stale(memories: Sequence[CudaMemory]) -> list[int]:
-        return [memory.number for memory in memories if memory.stale]
+        return [memory.number for memory in dict.fromkeys(memories) if memory.stale]
 
     # -- kernels --
 
@@ -225,7 +227,7 @@ class CudaDevice:
         if order not in self.orders:
             raise ValueError(f"a GPU runs threads in an order of its own, so {order!r} cannot be asked for")
         held, loaded = self._own(memory), self._own_kernel(kernel)
-        answer = self._run(loaded, [held], launch, timeout_s, window=False)
+        answer = self._run(loaded, [held], launch, timeout_s)
         loaded.learn({"blocks_per_multiprocessor": answer["occupancy"]})
         if answer["damaged"] is not None:
             raise DeviceFault(f"{loaded.binary.symbol} wrote {_place(int(answer['damaged']), held)}")
@@ -256,7 +258,26 @@ class CudaDevice:
     ) -> float:
         """Nanoseconds by the GPU's own events within one graph of all launches."""
         held = [self._own(memory) for memory in memories]
-        return max(1.0, float(self._run(self._own_kernel(kernel), held, launch, timeout_s, window=True)["ns"]))
+        (ns,) = self._run(self._own_kernel(kernel), held, launch, timeout_s, windows=1)["ns"]
+        return max(1.0, float(ns))
+
+    def windows(
+        self,
+        kernel: Kernel,
+        memories: Sequence[Memory],
+        launch: LaunchConfig,
+        times: int,
+        *,
+        flush: bool = False,
+        timeout_s: float = 10.0,
+    ) -> list[float]:
+        """All of them with one request, which has as much time as all may take."""
+        held = [self._own(memory) for memory in memories]
+        for memory in held:
+            memory.stale = True
+        self._evict = flush
+        found = self._run(self._own_kernel(kernel), held, launch, times * timeout_s, windows=times)["ns"]
+        return [max(1.0, float(ns)) for ns in found]
 
     def _own_kernel(self, kernel: Kernel) -> CudaKernel:
         if not isinstance(kernel, CudaKernel) or kernel.supply is not self._supply:
@@ -264,7 +285,7 @@ class CudaDevice:
         return kernel
 
     def _run(
-        self, kernel: CudaKernel, memories: list[CudaMemory], launch: LaunchConfig, timeout_s: float, *, window: bool
+        self, kernel: CudaKernel, memories: list[CudaMemory], launch: LaunchConfig, timeout_s: float, windows: int = 0
     ) -> dict[str, Any]:
         if not 1 <= len(memories) <= _MAX_MEMORIES:
             raise ValueError(f"a window has from 1 to {_MAX_MEMORIES} launches, not {len(memories)}")
@@ -278,7 +299,7 @@ class CudaDevice:
             "restore": self._stale(memories),
             "evict": self._evict,
             "launch": [getattr(launch, field.name) for field in fields(launch)],
-            "window": window,
+            "windows": windows,
             "written": memories[0].unit.written,
         }
         try:
@@ -318,7 +339,9 @@ class CudaDevice:
         if self._ran is not None:
             found |= self._supply.addresses(self._ran)
         if (management := self._supply.management) is not None:
-            found |= {"driver": management.driver(), **management.conditions(str(self.hello["uuid"]), OURS)}
+            begin = perf_counter()
+            found |= management.conditions(str(self.hello["uuid"]), OURS)
+            self.spent["nvml"] += perf_counter() - begin
         return found
 
     def seconds(self, memory: Memory, expected: Mapping[str, Bytes]) -> dict[str, float]:

@@ -116,6 +116,7 @@ class Launches:
         self._kernels: dict[int, Loaded] = {}
         self._begin, self._end = call(cuda.cuEventCreate, 0), call(cuda.cuEventCreate, 0)
         self._graphs: dict[Any, Any] = {}
+        self._packed: dict[Any, tuple[Any, Any]] = {}
         self._floors: tuple[float, float] | None = None
 
     # -- kernels --
@@ -140,14 +141,16 @@ class Launches:
             self.load(identity, kernel.image, kernel.symbol, kernel.options)
 
     def unload(self, identity: int) -> None:
-        self.forget()
+        for key in [key for key in self._graphs if key[0] == identity]:
+            call(cuda.cuGraphExecDestroy, self._graphs.pop(key))
         call(cuda.cuModuleUnload, self._kernels.pop(identity).module)
 
     def forget(self) -> None:
-        """Graphs hold addresses and kernels: they go when one of those goes."""
+        """Graphs and arguments hold addresses: they go when what is there goes."""
         for graph in self._graphs.values():
             call(cuda.cuGraphExecDestroy, graph)
         self._graphs.clear()
+        self._packed.clear()
 
     # -- launching --
 
@@ -269,15 +272,22 @@ class Launches:
         return kernel
 
     def _launch(self, kernel: Loaded, copy: Copy, shape: Shape) -> None:
-        held = ctypes.create_string_buffer(copy.arguments, max(1, len(copy.arguments)))
-        start = ctypes.addressof(held)
-        pointers = (ctypes.c_void_p * max(1, len(kernel.parameters)))(*(start + at for at, _ in kernel.parameters))
-        parameters = ctypes.addressof(pointers)
+        parameters = ctypes.addressof(self._pointers(copy.arguments, kernel.parameters)[1])
         if shape.cooperative or shape.cluster:
             call(cuda.cuLaunchKernelEx, self._configuration(shape), kernel.function, parameters, 0)
             return
         size = (*shape.grid, *shape.block, shape.shared_bytes)
         call(cuda.cuLaunchKernel, kernel.function, *size, self._stream, parameters, 0)
+
+    def _pointers(self, arguments: bytes, parameters: Sequence[tuple[int, int]]) -> tuple[Any, Any]:
+        """Arguments, and pointers to each of them: the same for all that a search launches on a copy."""
+        key = arguments, parameters
+        if key not in self._packed:
+            held = ctypes.create_string_buffer(arguments, max(1, len(arguments)))
+            start = ctypes.addressof(held)
+            pointers = (ctypes.c_void_p * max(1, len(parameters)))(*(start + at for at, _ in parameters))
+            self._packed[key] = held, pointers
+        return self._packed[key]
 
     def _configuration(self, shape: Shape) -> Any:
         made = cuda.CUlaunchConfig()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Set
 from contextlib import contextmanager
+from math import inf
+from time import monotonic
 from typing import Any
 
 _SUCCESS = 0
@@ -23,6 +25,7 @@ _REASONS = {
 # What says that the GPU ran slower than it could have: neither idling nor a clock that somebody chose.
 _THROTTLING = 0x0004 | 0x0008 | 0x0020 | 0x0040 | 0x0080
 _MAX_PROCESSES = 256
+_KEPT_S = 1.0
 
 
 class _Process(ctypes.Structure):
@@ -39,6 +42,8 @@ class Nvml:
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("libnvidia-ml.so.1")
+        self._handles: dict[str, ctypes.c_void_p] = {}
+        self._slow: dict[str, tuple[float, dict[str, str]]] = {}
         if code := self._library.nvmlInit_v2():
             raise OSError(f"NVIDIA's management library does not start (error {code})")
 
@@ -93,21 +98,39 @@ class Nvml:
         return handle
 
     def conditions(self, uuid: str, own: Set[int]) -> dict[str, str]:
-        """Clocks, throttle reasons, temperature, power and other processes of one GPU, as far as it tells them."""
-        handle = ctypes.c_void_p()
-        if self._library.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle)) != _SUCCESS:
+        """Clocks, throttle reasons, temperature, power and other processes of one GPU, as far as it tells them: the
+        first two of now, the rest, which takes milliseconds, of the last second."""
+        handle = self._by_uuid(uuid)
+        if handle is None:
             return {}
         found = {name: self._number("nvmlDeviceGetClockInfo", handle, kind) for name, kind in _CLOCKS.items()}
-        found["temperature_c"] = self._number("nvmlDeviceGetTemperature", handle, 0)
-        found["power_mw"] = self._number("nvmlDeviceGetPowerUsage", handle)
         texts = {name: str(value) for name, value in found.items() if value is not None}
         reasons = self._number("nvmlDeviceGetCurrentClocksThrottleReasons", handle, wide=True)
         if reasons is not None:
             texts["throttle"] = throttling(reasons)
-        processes = self._processes(handle)
-        if processes is not None:
-            texts["other_processes"] = str(len(processes - own))
-        return texts
+        asked, slow = self._slow.get(uuid, (-inf, {}))
+        if monotonic() - asked > _KEPT_S:
+            slow = self._asked_slowly(handle, own)
+            self._slow[uuid] = monotonic(), slow
+        return texts | slow
+
+    def _by_uuid(self, uuid: str) -> ctypes.c_void_p | None:
+        if uuid not in self._handles:
+            handle = ctypes.c_void_p()
+            if self._library.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle)) != _SUCCESS:
+                return None
+            self._handles[uuid] = handle
+        return self._handles[uuid]
+
+    def _asked_slowly(self, handle: ctypes.c_void_p, own: Set[int]) -> dict[str, str]:
+        found = {
+            "driver": self.driver(),
+            "temperature_c": self._number("nvmlDeviceGetTemperature", handle, 0),
+            "power_mw": self._number("nvmlDeviceGetPowerUsage", handle),
+        }
+        if (processes := self._processes(handle)) is not None:
+            found["other_processes"] = len(processes - own)
+        return {name: str(value) for name, value in found.items() if value is not None}
 
     def _processes(self, handle: ctypes.c_void_p) -> set[int] | None:
         count, table = ctypes.c_uint(_MAX_PROCESSES), (_Process * _MAX_PROCESSES)()

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -47,6 +48,7 @@ class Worker:
         self.kernels: set[int] = set()
         self._errors = os.memfd_create("r3bench-errors", os.MFD_CLOEXEC)
         self._channel, theirs = socket.socketpair()
+        self._limit_s = 0.0
         with theirs:
             numbers = (theirs.fileno(), index, *(edge for each in kept for edge in (each.start, each.end)))
             command = [sys.executable, "-P", "-m", _PROGRAM, *map(str, numbers)]
@@ -82,8 +84,7 @@ class Worker:
     def alive(self) -> bool:
         """Whether it still listens; an idle worker sends nothing, so anything to read is its end."""
         try:
-            self._channel.settimeout(0)
-            self._channel.recv(1, socket.MSG_PEEK)
+            self._channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
             return True
         except OSError:
@@ -93,10 +94,10 @@ class Worker:
     def ask(self, message: dict[str, Any], *, timeout_s: float, fds: Sequence[int] = ()) -> dict[str, Any]:
         """Send a request and wait for its answer: TimeoutError, or WorkerDied."""
         try:
-            self._channel.settimeout(timeout_s)
+            self._limit(timeout_s)
             wire.send(self._channel, message, fds)
-        except TimeoutError:
-            raise
+        except BlockingIOError:
+            raise TimeoutError from None
         except OSError:
             raise self._end() from None
         except BaseException:  # an interrupt: half a request may have been sent
@@ -106,10 +107,10 @@ class Worker:
 
     def _answer(self, timeout_s: float) -> dict[str, Any]:
         try:
-            self._channel.settimeout(timeout_s)
+            self._limit(timeout_s)
             return wire.receive(self._channel)[0]
-        except TimeoutError:
-            raise
+        except BlockingIOError:
+            raise TimeoutError from None
         except (OSError, EOFError):
             raise self._end() from None
         except ValueError as nonsense:
@@ -118,6 +119,15 @@ class Worker:
         except BaseException:  # an interrupt: the answer would be taken for that of the next request
             self.close()
             raise
+
+    def _limit(self, timeout_s: float) -> None:
+        """How long the channel waits. Python's own time limit would wait twice for each message, and let other threads
+        of a busy process go first each time."""
+        if timeout_s != self._limit_s:
+            limit = struct.pack("@ll", int(timeout_s), int(timeout_s % 1 * 1e6) + 1)
+            for way in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+                self._channel.setsockopt(socket.SOL_SOCKET, way, limit)
+            self._limit_s = timeout_s
 
     def _end(self) -> WorkerDied:
         """Its end, with what it said last, or how it ended: giving back a GPU's memory may take a process seconds."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,7 @@ class Supply:
         self.memories: dict[CudaMemory, None] = {}
         self._alike: defaultdict[int, dict[CudaMemory, None]] = defaultdict(dict)
         self.unused_kernels: deque[int] = deque()
+        self.spent: defaultdict[str, float] = defaultdict(float)
         self.management: Nvml | None = None
         with suppress(OSError):
             self.management = Nvml()
@@ -93,11 +95,6 @@ class Supply:
     def ready(self, kernel: CudaKernel, memories: Sequence[CudaMemory]) -> Worker:
         """A worker that has this kernel and these memories."""
         worker = self.worker()
-        while self.unused_kernels:
-            number = self.unused_kernels.popleft()
-            if number in worker.kernels:
-                worker.kernels.discard(number)
-                self.ask(worker, {"op": "unload", "id": number}, "unloading a kernel")
         self.kernel(worker, kernel)
         for memory in memories:
             self.memory(worker, memory)
@@ -110,9 +107,15 @@ class Supply:
         fd, data = self.exchange.room(len(binary.image))
         data[:] = np.frombuffer(binary.image, np.uint8)
         described = {"symbol": binary.symbol, "nbytes": len(binary.image), "options": binary.options}
-        message = {"op": "load", "id": kernel.number, **described}
+        message = {"op": "load", "id": kernel.number, "unload": self._unused(worker), **described}
         kernel.learn(self.ask(worker, message, f"loading {binary.symbol}", fds=[fd])["facts"])
         worker.kernels.add(kernel.number)
+
+    def _unused(self, worker: Worker) -> list[int]:
+        """Kernels that nobody holds any more: they go when another comes."""
+        unused = {self.unused_kernels.popleft() for _ in range(len(self.unused_kernels))} & worker.kernels
+        worker.kernels -= unused
+        return sorted(unused)
 
     def place(self, memory: CudaMemory) -> None:
         """Make a new copy. Where something else has its addresses, a fresh worker keeps them from its start: once."""
@@ -182,8 +185,11 @@ class Supply:
         fds: Sequence[int] = (),
     ) -> dict[str, Any]:
         """An answer that is no error. TimeoutError only where a time limit is given; the worker is gone then."""
+        begin = perf_counter()
         try:
             answer = worker.ask(message, timeout_s=timeout_s or _SETUP_TIMEOUT_S, fds=fds)
+            self.spent[str(message["op"])] += perf_counter() - begin
+            self.spent["worker"] += float(answer.pop("seconds", 0.0))
         except TimeoutError:
             self._drop_worker()
             if timeout_s is not None:

@@ -64,15 +64,12 @@ class Copy:
     words: Table
     chunks: Table
     zones: tuple[Range, ...]
+    places: frozenset[Place]
 
     @property
     def recorded(self) -> bool:
         """Whether it lies where it was recorded."""
         return bool(self.own)
-
-    @property
-    def places(self) -> list[Place]:
-        return [*self.own, *(slab.place for slab, _ in self.shares)]
 
 
 class Units:
@@ -135,6 +132,7 @@ class Units:
             words=np.array(words, WORD),
             chunks=chunks(restored + patterns),
             zones=tuple(zones),
+            places=frozenset([*own, *(slab.place for slab, _ in shares)]),
         )
         self.copies[identity] = copy
         return copy
@@ -200,7 +198,7 @@ class Units:
         if not identities:
             return
         copies = [self.copies[identity] for identity in identities]
-        self.space.open(place for copy in copies for place in (*copy.places, copy.contents.place))
+        self.space.open({copy.contents.place for copy in copies}.union(*(copy.places for copy in copies)))
         every = tuple(identities)
         self._service.copy(self._tables.get(("chunks", every), lambda: np.concatenate([c.chunks for c in copies])))
         self._service.patch(self._tables.get(("words", every), lambda: np.concatenate([c.words for c in copies])))

@@ -13,6 +13,7 @@ from typing import Any
 
 _LENGTH = struct.Struct("<I")
 _LARGEST = 1 << 26
+_AT_ONCE = 1 << 16
 
 # The numbers that service.cu has for types of elements.
 TYPES = {
@@ -34,22 +35,27 @@ TYPES = {
 
 def send(channel: socket.socket, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
     body = json.dumps(message, separators=(",", ":")).encode()
-    if fds:
-        socket.send_fds(channel, [_LENGTH.pack(len(body))], list(fds))
-        channel.sendall(body)
-    else:
-        channel.sendall(_LENGTH.pack(len(body)) + body)
+    data = _LENGTH.pack(len(body)) + body
+    # Each call lets another thread of a busy process go first: there is one for most messages.
+    sent = socket.send_fds(channel, [data], list(fds)) if fds else 0
+    if sent < len(data):
+        channel.sendall(memoryview(data)[sent:])
 
 
 def receive(channel: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """The next message and the files that came with it. EOFError when the other side is gone, ValueError for junk."""
-    head, fds, _, _ = socket.recv_fds(channel, _LENGTH.size, 1)
-    if not head:
+    """The next message and the files that came with it; only when it is answered another one may be sent.
+
+    EOFError when the other side is gone, ValueError for junk.
+    """
+    data, fds, _, _ = socket.recv_fds(channel, _AT_ONCE, 1)
+    if not data:
         raise EOFError("the other side closed the channel")
-    (length,) = _LENGTH.unpack(head + _exactly(channel, _LENGTH.size - len(head)))
+    data += _exactly(channel, _LENGTH.size - len(data))
+    (length,) = _LENGTH.unpack_from(data)
     if length > _LARGEST:
         raise ValueError("a message of impossible size")
-    message = json.loads(_exactly(channel, length))
+    data += _exactly(channel, _LENGTH.size + length - len(data))
+    message = json.loads(data[_LENGTH.size :])
     if not isinstance(message, dict):
         raise ValueError("a message that is not an object")
     return message, fds

@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -25,9 +26,9 @@ from r3bench.devices.cuda.driver import CudaError, attribute, call
 from r3bench.devices.cuda.launches import Launches, Refused, Shape
 from r3bench.devices.cuda.placement import GRANULE, Buffer, Range
 from r3bench.devices.cuda.service import Service
-from r3bench.devices.cuda.space import Space, evict_bytes
+from r3bench.devices.cuda.space import Place, Space, evict_bytes
 from r3bench.devices.cuda.tables import Rule
-from r3bench.devices.cuda.units import Units
+from r3bench.devices.cuda.units import Copy, Units
 
 # cuFuncGetParamInfo, by which arguments are checked and passed.
 _OLDEST_DRIVER = 12040
@@ -66,7 +67,6 @@ class Worker:
             "make": self.make,
             "remove": self.remove,
             "load": self.load,
-            "unload": self.unload,
             "run": self.run,
             "compare": self.compare,
             "download": self.download,
@@ -103,6 +103,7 @@ class Worker:
                 message, fds = wire.receive(self.channel)
             except EOFError:
                 return
+            begin = time.perf_counter()
             try:
                 answer = self.operations[message["op"]](message, fds)
             except Refused as refused:
@@ -113,7 +114,7 @@ class Worker:
                 if lost:
                     return
                 continue
-            wire.send(self.channel, answer)
+            wire.send(self.channel, {**answer, "seconds": time.perf_counter() - begin})
 
     # -- memory --
 
@@ -147,28 +148,33 @@ class Worker:
     # -- kernels --
 
     def load(self, message: Message, fds: list[int]) -> Message:
+        for identity in message["unload"]:
+            self.launches.unload(identity)
         image = os.pread(fds[0], message["nbytes"], 0)
         os.close(fds[0])
         # PTX is a text that ends with a zero byte.
         return {"facts": self.launches.load(message["id"], image + b"\0", message["symbol"], message["options"])}
 
-    def unload(self, message: Message, fds: list[int]) -> Message:
-        self.launches.unload(message["id"])
-        return {}
-
     def run(self, message: Message, fds: list[int]) -> Message:
-        """Restore what has to be, close everything else, launch; the time of a window, what was damaged otherwise."""
-        self.units.restore(message["restore"])
-        identities, kernel, shape = message["memories"], message["kernel"], Shape.of(message["launch"])
+        """Launch once, and what was damaged by it; or so many windows, and the time of each."""
+        identities, kernel, shape = tuple(message["memories"]), message["kernel"], Shape.of(message["launch"])
         copies = [self.units.copies[identity] for identity in identities]
-        self.space.only(place for copy in copies for place in copy.places)
+        if not message["windows"]:
+            self._prepare(message, copies)
+            self.launches.once(kernel, copies[0], shape)
+            return {"damaged": self.units.damaged(identities[0]), "occupancy": self.launches.occupancy(kernel, shape)}
+        ns = []
+        for _ in range(message["windows"]):
+            self._prepare(message, copies)
+            ns.append(self.launches.window(kernel, copies, identities, shape, message["written"]))
+        return {"ns": ns}
+
+    def _prepare(self, message: Message, copies: Sequence[Copy]) -> None:
+        """Restore what has to be, and close everything else."""
+        self.units.restore(message["restore"])
+        self.space.only(set[Place]().union(*(copy.places for copy in copies)))
         if message["evict"]:
             self.evict()
-        if message["window"]:
-            ns = self.launches.window(kernel, copies, tuple(identities), shape, message["written"])
-            return {"ns": ns}
-        self.launches.once(kernel, copies[0], shape)
-        return {"damaged": self.units.damaged(identities[0]), "occupancy": self.launches.occupancy(kernel, shape)}
 
     def seconds(self, message: Message, fds: list[int]) -> Message:
         """How long restoring, comparing and, as a measure, the driver's own copy of as much take on the GPU."""
