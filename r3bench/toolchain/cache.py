@@ -8,6 +8,7 @@ import os
 import tempfile
 import threading
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,17 @@ def user_cache() -> Path:
 
 
 class Cache:
-    """Header and bytes by key. A damaged file counts as absent and is written anew; a full disk costs no result."""
+    """Header and bytes by key. A damaged file counts as absent and is written anew; a full disk costs no result.
+
+    Files are written in the background: nobody waits for them. Close it, or the last are missing.
+    """
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._memory: OrderedDict[str, Entry] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="r3bench-cache")
 
     def get(self, key: str) -> Entry | None:
         with self._lock:
@@ -44,11 +49,11 @@ class Cache:
     def put(self, key: str, entry: Entry) -> None:
         self._keep(key, entry)
         if self._folder is not None:
-            with suppress(OSError):
-                self._write(self._path(self._folder, key), entry)
+            self._writer.submit(self._write, self._path(self._folder, key), entry)
 
-    def trim(self) -> None:
-        """Delete the files that were used longest ago where the folder has grown too large."""
+    def close(self) -> None:
+        """Write what is left; delete the files that were used longest ago where the folder has grown too large."""
+        self._writer.shutdown()
         if self._folder is None:
             return
         files = [(path.stat(), path) for path in self._folder.glob("??/*")]
@@ -86,8 +91,9 @@ class Cache:
     @staticmethod
     def _write(path: Path, entry: Entry) -> None:
         content = json.dumps(entry[0]).encode() + b"\n" + entry[1]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
-        Path(temporary).replace(path)
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=path.parent)
+            with os.fdopen(handle, "wb") as file:
+                file.write(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+            Path(temporary).replace(path)

@@ -92,7 +92,7 @@ class Compiler:
         self._threads.shutdown()
         while self._idle:
             self._idle.pop().end()
-        self._cache.trim()
+        self._cache.close()
 
     def __enter__(self) -> Compiler:
         return self
