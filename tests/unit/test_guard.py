@@ -179,6 +179,15 @@ def test_captures_that_head_has_not_are_found(trees: Trees) -> None:
     assert deleted_stores(Folder(trees.base), Folder(trees.head), ["."]) == ["old.zarr"]
 
 
+def test_a_kernel_that_cannot_be_told_is_looked_at_a_fourth_time(tmp_path: Path) -> None:
+    """1 % over four looks is decided from 10 blocks on; each look takes twice as many as the one before."""
+    with ReplayServer(lambda: FakeDevice(programs(), noise=0.5, seed=4), compiler=FakeCompiler()) as noisy:
+        found = Trees(tmp_path, noisy).judge("add", "add#other code")
+    assert found.ruling is Ruling.UNCLEAR
+    assert found.comparison is not None
+    assert (found.comparison.blocks, found.comparison.confidence) == (80, 1 - 0.01 / 4)
+
+
 # -- contests -------------------------------------------------------------------------------------------------------
 
 
