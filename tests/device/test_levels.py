@@ -162,7 +162,7 @@ RIGHT = RACE.replace("CONDITION", "threadIdx.x == blockDim.x - 1")
 
 def under_sanitizers(recorded: Capture, text: str, cache: Path) -> Verdict:
     """The verdict of a GPU's sanitizers, of which none is here: what remains is the other orders."""
-    gpu = SimpleNamespace(target=Target(device="cuda", arch="sm_90"), sanitizers=())
+    gpu = SimpleNamespace(target=Target(device="cuda", arch="sm_90"), sanitizers=(), spent={})
     material = read_material(recorded, 0)
     tolerances = Original(material.tolerances, (material.before, material.before))
     placement: Any = SimpleNamespace(device=gpu, material=material, original=tolerances)
