@@ -31,7 +31,6 @@ from typing import Any
 
 from tabulate import tabulate
 
-from r3bench.evolve.inner import RUNGS
 from r3bench.evolve.pools import Pace, Place, Pool
 from r3bench.evolve.settings import Settings
 from tests.benchmarks.machine import describe
@@ -43,6 +42,7 @@ CORES = 16  # a GPU
 KERNELS = 7
 TASKS = 2  # of Dask's for an evaluation: one builds, one replays
 SPREAD = 0.5  # of the logarithm of an answer's time
+RUNGS = {2: 0.5, 6: 0.25}  # after so many trials, such a part of the texts goes on: ten trials each on average
 
 
 # -- virtual time ---------------------------------------------------------------------------------------------------
