@@ -9,10 +9,12 @@ from types import MappingProxyType
 import numpy as np
 
 from r3bench import store
+from r3bench.compare import default_tolerance
 from r3bench.evolve.opened import definitions, opened, shown, surroundings
 from r3bench.evolve.rules.subject import Subject
 from r3bench.evolve.sources import is_disjoint
 from r3bench.model import Allocation, Capture, Parameter, ReplayUnit, Target
+from r3bench.overrides import tolerances_text
 from r3bench.space import unit_facts
 from r3bench.syntax import plain_name
 
@@ -137,7 +139,8 @@ CHANGE: <one sentence>
 """
 _REWRITE_LAUNCH = """
 If each thread is to do the work of several recorded ones, or needs another block, add a line after CHANGE, with threads
-per block and recorded threads per thread along x, y and z; the grid follows:
+per block and recorded threads per thread along x, y and z; the grid follows. A program that has such a line is shown
+with it, and it stays as long as you give no other (per_thread=1x1x1 for a thread each, as recorded):
 
 LAUNCH: block=256x1x1 per_thread=4x1x1
 """
@@ -193,8 +196,9 @@ def _launch(capture: Capture, ranges: Ranges) -> Iterator[str]:
         if parameter.kind == "scalar":
             yield _scalar(parameter, capture.units)
         elif pointer is not None and pointer.allocation in memories:
-            memory, written = memories[pointer.allocation], pointer.allocation in unit.written
-            yield _array(parameter.name, memory, alignments.get(parameter.name), ranges, written=written)
+            memory = memories[pointer.allocation]
+            use = _written(capture, memory) if memory.name in unit.written else "only read"
+            yield _array(parameter.name, memory, alignments.get(parameter.name), ranges, use)
     if is_disjoint(capture):
         yield "no two pointer arguments lead to the same memory, in any recorded launch"
     else:
@@ -217,13 +221,20 @@ def _value(parameter: Parameter, unit: ReplayUnit) -> str:
     return str(np.frombuffer(data, parameter.dtype)[0]) if parameter.dtype is not None else data.hex()
 
 
-def _array(name: str, memory: Allocation, align: int | None, ranges: Ranges, *, written: bool) -> str:
+def _written(capture: Capture, memory: Allocation) -> str:
+    """That an array is written, and how exactly where no file beside the capture says otherwise."""
+    tolerance = default_tolerance(memory.dtype)
+    known = tolerance.kind == "float" and tolerances_text(capture) is None
+    return f"written, each value within {tolerance.rtol:g} of itself" if known else "written"
+
+
+def _array(name: str, memory: Allocation, align: int | None, ranges: Ranges, use: str) -> str:
     shape = _shape(memory.shape) if memory.shape else f"{memory.nbytes} bytes"
     dims = f" ({', '.join(memory.dims)})" if memory.dims else ""
     aligned = f", aligned to {align} bytes" if align else ""
     low, high = ranges.get(memory.name, (None, None))
     values = f", values from {low:.4g} to {high:.4g}" if low is not None and high is not None else ""
-    return f"{name}: {memory.dtype}[{shape}]{dims}{aligned}{values}, {'written' if written else 'only read'}"
+    return f"{name}: {memory.dtype}[{shape}]{dims}{aligned}{values}, {use}"
 
 
 def value_ranges(capture: Capture) -> dict[str, tuple[float, float]]:

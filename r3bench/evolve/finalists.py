@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil, inf
 
 from r3bench.evolve.evaluate import Evaluator, nanoseconds
 from r3bench.evolve.sources import RECORDED, Source
@@ -12,8 +13,8 @@ from r3bench.model import Variant
 
 FINALISTS = 8  # texts that are timed again at first
 MORE = 24  # texts after them, where those before fail verification
-EACH = 3  # configurations of each text
-_ROUNDS = 2  # in which all of them are timed again, one after the other
+EACH = 3  # configurations of each text, beside the default one
+_ROUNDS = 4  # of timing; after each of them the worse half leaves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,7 @@ class Finalist:
 
 
 def finalists(start: Start, sources: Mapping[str, Source], evaluator: Evaluator) -> Iterator[Finalist]:
-    """The best of each text, the text as it is among them, timed again beside the baseline; fastest first.
+    """The best of each text, the text as it is among them, timed again beside the baseline; best first.
 
     What does not rank ahead of the baseline is left out. More are timed where whoever asks goes on.
     """
@@ -39,13 +40,21 @@ def finalists(start: Start, sources: Mapping[str, Source], evaluator: Evaluator)
 
 
 def _timed_again(start: Start, sources: Sequence[Source], evaluator: Evaluator) -> list[Finalist]:
-    ranked = [finalist for source in sources for finalist in _best(source)]
-    times = [_again(start, ranked, evaluator, number) for number in range(1, _ROUNDS + 1)]
-    baseline, *again = [min(filter(None, one), default=None) for one in zip(*times, strict=True)]
-    limit = max(start.ns, baseline or 0.0)
-    timed = [replace(f, ns=ns) for ns, f in zip(again, ranked, strict=True) if ns is not None and ns < limit]
-    best = {f.source.id: f for f in sorted(timed, key=lambda f: -f.ns)}
-    return sorted(best.values(), key=lambda f: f.ns)
+    """Sequential halving (Karnin, Koren and Somekh, "Almost optimal exploration in multi-armed bandits", ICML 2013):
+    each round times those that are left beside the baseline, and what ranked before does not count."""
+    left, gone = [replace(f, ns=inf) for source in sources for f in _best(source)], list[Finalist]()
+    baselines = list[float]()
+    for number in range(1, _ROUNDS + 1):
+        known, *times = _again(start, left, evaluator, number)
+        baselines += [known] if known is not None else []
+        left = [replace(f, ns=min(f.ns, ns)) for ns, f in zip(times, left, strict=True) if ns is not None]
+        left.sort(key=lambda finalist: finalist.ns)
+        gone[:0] = left[ceil(len(left) / 2) :]
+        left = left[: ceil(len(left) / 2)]
+    best: dict[str, Finalist] = {}
+    for finalist in (*left, *gone):
+        best.setdefault(finalist.source.id, finalist)
+    return [finalist for finalist in best.values() if finalist.ns < min(baselines, default=start.ns)]
 
 
 def _again(
@@ -58,13 +67,14 @@ def _again(
 
 
 def _best(source: Source) -> list[Finalist]:
-    """The best few configurations of a text, each machine code once."""
+    """The best few configurations of a text and the default one, each machine code once."""
     found: dict[object, Finalist] = {}
     timed = [(ns, ask, outcome.binary) for ask, outcome, ns in source.outcomes if ns is not None]
-    for ns, ask, binary in sorted(timed, key=lambda one: one[0]):
+    ranked = sorted(timed, key=lambda one: one[0])
+    for ns, ask, binary in [*timed[:1], *ranked]:
         variant = source.variant(ask)
         found.setdefault((binary, variant.launch), Finalist(source=source, variant=variant, ns=ns))
-    return list(found.values())[:EACH]
+    return list(found.values())[: EACH + 1]
 
 
 def _ns(source: Source) -> float:

@@ -282,14 +282,14 @@ def test_where_texts_gain_nothing_most_evaluations_are_for_configurations_of_the
     trials = [source.trials for source in result.sources]
     assert trials[0] > 30, "those that a budget has left go beyond what each text gets"
     assert sum(sorted(trials)[-BEST:]) > 60
-    assert len(trials) > 15, "a quarter is for texts whatever they gain"
+    assert len(trials) > 15, "a third is for texts whatever they gain"
     assert result.stopped == "the budget of 100 evaluations was used up"
 
 
 def test_where_texts_gain_most_evaluations_are_for_texts(tmp_path: Path) -> None:
     (result,) = search(tmp_path, Scripted(numbered), RACE)
     assert programs(tmp_path)[0].trials == FIRST == 10
-    assert len(result.sources) > 35
+    assert len(result.sources) > 30
     assert sum(source.trials > 2 for source in result.sources) >= 3
 
 
