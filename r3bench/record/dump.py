@@ -16,7 +16,7 @@ from r3bench.errors import RecordError
 
 PAGE = 4096
 # As stripes.h lays them out.
-_STRIPES, _STRIPE_BYTES = 16, 8 << 20
+_STRIPES, _STRIPE_BYTES = 16, 4 << 20
 Bytes = NDArray[np.uint8]
 
 

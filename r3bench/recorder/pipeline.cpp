@@ -1,13 +1,15 @@
 #include "pipeline.h"
 
 #include "driver.h"
+#include "pages.h"
 #include "system.h"
 
 namespace r3 {
 
 namespace {
 
-const size_t SLOT_BYTES = 4 << 20;  // few and small: pinning takes 0.4 s a GiB, and the application waits for it
+// Few and small: pinning takes 0.4 s a GiB, and the application waits for it.
+const size_t SLOT_BYTES = STRIPE_BYTES;
 const unsigned SLOTS = 16, WRITERS = 10, IN_FLIGHT = 3;
 
 struct Slot {
@@ -33,7 +35,8 @@ struct State {
     Vector<InContext> contexts;
     Handle stream;
     const Stripes *file;
-    Slot *flying[IN_FLIGHT];
+    uint64_t end;  // of what the file holds or will hold
+    Slot *filling, *flying[IN_FLIGHT];
     unsigned flights;
     uint64_t moved;
 };
@@ -134,24 +137,43 @@ void land() {
     hand_over(slot);
 }
 
+// What was filled is on its way.
+void send() {
+    if (state.flights == IN_FLIGHT) land();
+    if (driver().cuEventRecord(state.filling->copied, state.stream)) state.failed = true;
+    state.flying[state.flights++] = state.filling;
+    state.filling = nullptr;
+}
+
+// Slots end where stripes do: each is written at once, and those beside it to other files.
+void fill(Address from, size_t nbytes) {
+    if (!state.filling) {
+        state.filling = take();
+        state.filling->offset = state.end, state.filling->nbytes = 0;
+    }
+    Slot &slot = *state.filling;
+    if (driver().cuMemcpyDtoHAsync_v2(slot.bytes + slot.nbytes, from, nbytes, state.stream)) state.failed = true;
+    slot.nbytes += nbytes, state.end += nbytes;
+    size_t rest = PAGE_BYTES - 1 - (nbytes - 1) % PAGE_BYTES;  // of a page that is not whole
+    memset(slot.bytes + slot.nbytes, 0, rest);
+    slot.nbytes += rest, state.end += rest;
+    if (state.end % SLOT_BYTES == 0) send();
+}
+
 }  // namespace
 
-bool pipeline_begin(const Stripes &file) {
+bool pipeline_begin(const Stripes &file, uint64_t end) {
     if (!prepare()) return false;
-    state.file = &file;
+    state.file = &file, state.end = end;
     state.failed = false;
     return true;
 }
 
-bool pipeline_copy(Address from, size_t nbytes, uint64_t offset) {
-    for (size_t done = 0; done < nbytes && !state.failed; done += SLOT_BYTES) {
-        if (state.flights == IN_FLIGHT) land();
-        Slot *slot = take();
-        slot->nbytes = nbytes - done < SLOT_BYTES ? nbytes - done : SLOT_BYTES;
-        slot->offset = offset + done;
-        if (driver().cuMemcpyDtoHAsync_v2(slot->bytes, from + done, slot->nbytes, state.stream)) state.failed = true;
-        if (driver().cuEventRecord(slot->copied, state.stream)) state.failed = true;
-        state.flying[state.flights++] = slot;
+bool pipeline_append(Address from, size_t nbytes) {
+    while (nbytes && !state.failed) {
+        size_t room = SLOT_BYTES - state.end % SLOT_BYTES, part = nbytes < room ? nbytes : room;
+        fill(from, part);
+        from += part, nbytes -= part;
     }
     return !state.failed;
 }
@@ -162,6 +184,7 @@ bool pipeline_fetch(void *to, Address from, size_t nbytes) {
 }
 
 bool pipeline_drain() {
+    if (state.filling) send();
     while (state.flights) land();
     pthread_mutex_lock(&state.lock);
     while (state.full || state.writing) pthread_cond_wait(&state.changed, &state.lock);
@@ -185,7 +208,7 @@ void pipeline_renew() {
     pthread_cond_init(&state.changed, nullptr);
     for (Slot &slot : state.slots) slot.bytes = nullptr;
     state.contexts.clear();
-    state.free_slots = state.full = nullptr;
+    state.free_slots = state.full = state.filling = nullptr;
     state.writing = state.flights = 0;
     state.writers = state.pinned = false;
 }

@@ -6,10 +6,11 @@
 
 namespace r3 {
 
-// Begin to copy to `file`, which must live until all is written; false where the driver refuses pinned memory.
-bool pipeline_begin(const Stripes &file);
-// Queue `nbytes` from `from` for `offset` in the file; false where the driver refuses.
-bool pipeline_copy(Address from, size_t nbytes, uint64_t offset);
+// Begin to append to `file`, which has `end` bytes of whole pages and lives until pipeline_drain; false where the driver
+// refuses pinned memory.
+bool pipeline_begin(const Stripes &file, uint64_t end);
+// Queue `nbytes` from `from`, filled up with zeros to whole pages; false where the driver refuses.
+bool pipeline_append(Address from, size_t nbytes);
 // Copy to the host, in the order of what was queued.
 bool pipeline_fetch(void *to, Address from, size_t nbytes);
 // Wait until all is written; false where anything failed.

@@ -7,18 +7,41 @@
 
 namespace r3 {
 
+namespace {
+
+// Not every disk is written to directly; whether it was tried.
+bool through_cache(int file) {
+    int flags = fcntl(file, F_GETFL);
+    return flags & O_DIRECT && !fcntl(file, F_SETFL, flags & ~O_DIRECT);
+}
+
+}  // namespace
+
 Stripes::~Stripes() {
     while (open_) close(files_[--open_]);
 }
 
 bool Stripes::create(const char *path) {
+    path_.add("%s", path);
     for (; open_ < STRIPES; open_++) {
-        Text name;
-        name.add("%s.%u", path, open_);
-        files_[open_] = open(name.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        Text file;
+        name(file, open_);
+        const int flags = O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC;
+        files_[open_] = open(file.c_str(), flags | O_DIRECT, 0666);
+        if (files_[open_] < 0) files_[open_] = open(file.c_str(), flags, 0666);
         if (files_[open_] < 0) return false;
     }
     return true;
+}
+
+void Stripes::name(Text &into, unsigned stripe) const { into.add("%s.%u", path_.c_str(), stripe); }
+
+void Stripes::remove() const {
+    for (unsigned stripe = 0; stripe < open_; stripe++) {
+        Text file;
+        name(file, stripe);
+        unlink(file.c_str());
+    }
 }
 
 bool Stripes::write(const void *data, size_t nbytes, uint64_t offset) const {
@@ -26,7 +49,10 @@ bool Stripes::write(const void *data, size_t nbytes, uint64_t offset) const {
     while (nbytes) {
         uint64_t stripe = offset / STRIPE_BYTES, within = offset % STRIPE_BYTES;
         size_t piece = nbytes < STRIPE_BYTES - within ? nbytes : STRIPE_BYTES - within;
-        if (!write_at(files_[stripe % STRIPES], rest, piece, stripe / STRIPES * STRIPE_BYTES + within)) return false;
+        int file = files_[stripe % STRIPES];
+        uint64_t place = stripe / STRIPES * STRIPE_BYTES + within;
+        if (!write_at(file, rest, piece, place) && !(through_cache(file) && write_at(file, rest, piece, place)))
+            return false;
         rest += piece, nbytes -= piece, offset += piece;
     }
     return true;

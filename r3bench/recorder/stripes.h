@@ -1,13 +1,13 @@
-// A file in stripes over several, since the system writes to one file from one thread at a time.
+// A file in stripes over several, since the system writes to one file from one thread at a time; past the page cache,
+// which would take the application's memory, and more time than many disks.
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
+#include "containers.h"
 
 namespace r3 {
 
 const unsigned STRIPES = 16;
-const size_t STRIPE_BYTES = 8 << 20;
+const size_t STRIPE_BYTES = 4 << 20;
 
 class Stripes {
 public:
@@ -15,10 +15,14 @@ public:
 
     // Create `<path>.0` and so on, of which no byte is written yet; false where the disk refuses.
     bool create(const char *path);
-    // Whatever lies across a border goes to both files.
+    void remove() const;
+    // Whole pages, from aligned memory; whatever lies across a border goes to both files.
     bool write(const void *data, size_t nbytes, uint64_t offset) const;
 
 private:
+    void name(Text &into, unsigned stripe) const;
+
+    Text path_;
     int files_[STRIPES];
     unsigned open_ = 0;
 };

@@ -14,6 +14,7 @@ namespace {
 const uint64_t COPIED_PAGES = 2048;  // at a time, so that copying goes on while further pages are looked at
 const uint64_t JOINED_PAGES = 16;    // pieces no further apart than this are one
 const Problem NOT_COPIED = "its memory could not be copied to disk";
+const Problem TOO_LARGE = "the recording is as large as was allowed";
 long units;
 uint64_t total_bytes;
 
@@ -49,6 +50,7 @@ Unit *Unit::create(Kernel &kernel, const Launch &launch, long occurrence) {
 
 Unit::~Unit() {
     for (Buffer *buffer : buffers_) destroy(buffer);
+    if (!complete_) file_.remove();
 }
 
 Problem Unit::before() {
@@ -181,12 +183,14 @@ Problem Unit::hold() {
 
 // All that was set aside and is not in the file yet.
 Problem Unit::write() {
-    if (!pipeline_begin(file_)) return "the driver refused pinned memory";
+    if (!pipeline_begin(file_, places_.size() * PAGE_BYTES)) return "the driver refused pinned memory";
+    Problem problem = nullptr;
     for (Buffer *buffer : buffers_) {
-        if (Problem problem = write(*buffer, buffer->before)) return problem;
-        if (Problem problem = write(*buffer, buffer->after)) return problem;
+        if (!problem) problem = write(*buffer, buffer->before);
+        if (!problem) problem = write(*buffer, buffer->after);
     }
-    return pipeline_drain() ? nullptr : NOT_COPIED;
+    bool written = pipeline_drain();  // whatever happened: what is on its way needs the file
+    return problem || written ? problem : NOT_COPIED;
 }
 
 // Copy the pages that the file does not have yet, neighbours together.
@@ -203,9 +207,8 @@ Problem Unit::write(Buffer &buffer, Moment &moment) {
         while (from >= piece->first + piece->count) piece++;
         size_t start = from * PAGE_BYTES, nbytes = count * PAGE_BYTES;
         if (start + nbytes > buffer.nbytes) nbytes = buffer.nbytes - start;
-        uint64_t place = places_.size() - count;
         count = 0;
-        return pipeline_copy(piece->from + (from - piece->first) * PAGE_BYTES, nbytes, place * PAGE_BYTES);
+        return pipeline_append(piece->from + (from - piece->first) * PAGE_BYTES, nbytes);
     };
     for (uint64_t page = 0; page < moment.pages.flags.size(); page++) {
         unsigned char flags = moment.pages.flags[page];
@@ -215,14 +218,13 @@ Problem Unit::write(Buffer &buffer, Moment &moment) {
             bool apart = count && from + count != page;
             if ((apart || count == COPIED_PAGES) && !flush()) return NOT_COPIED;
             size_t known = places_.size();
+            if (recorded_bytes() + known * PAGE_BYTES >= plan().most_bytes) return TOO_LARGE;
             place = int64_t(places_.at(moment.pages.digests[page]));
             if (size_t(place) == known && !count++) from = page;
         }
         extend(moment.runs, page, place);
     }
-    if (!flush()) return NOT_COPIED;
-    bool allowed = recorded_bytes() + places_.size() * PAGE_BYTES <= plan().most_bytes;
-    return allowed ? nullptr : "the recording is as large as was allowed";
+    return flush() ? nullptr : NOT_COPIED;
 }
 
 Problem Unit::after(double seconds) {
@@ -261,7 +263,8 @@ Problem Unit::finish() {
     facts_.add("]}\n");
     Text path;
     path.add("%s/%s.json", folder(), name_);
-    return write_whole(path.c_str(), facts_.c_str(), facts_.size()) ? nullptr : "the disk refused its description";
+    complete_ = write_whole(path.c_str(), facts_.c_str(), facts_.size());
+    return complete_ ? nullptr : "the disk refused its description";
 }
 
 }  // namespace r3

@@ -75,6 +75,7 @@ private:
     Stripes file_;
     Staging staging_;
     bool elsewhere_;  // something could not be staged: all goes to disk before the application goes on
+    bool complete_;   // and on disk
     char name_[32];
     Text facts_;
     Vector<unsigned char> arguments_;

@@ -89,9 +89,9 @@ def test_a_program_that_is_a_script_has_no_variables(tmp_path: Path) -> None:
 
 def test_runs_of_pages_in_stripes(tmp_path: Path) -> None:
     files = tuple(tmp_path / f"unit.bin.{stripe}" for stripe in range(16))
-    per_stripe = (8 << 20) // PAGE
+    per_stripe = (4 << 20) // PAGE
     for stripe, file in enumerate(files):
-        file.write_bytes(bytes([stripe + 1]) * PAGE if stripe else bytes([99]) * (8 << 20))
+        file.write_bytes(bytes([stripe + 1]) * PAGE if stripe else bytes([99]) * (4 << 20))
     pages = Pages.of(files)
     runs = (Run(0, 2, -1, 1), Run(2, 2, per_stripe - 1, 1), Run(4, 3, per_stripe, 0))
     found = np.full(7 * PAGE - 5, 7, np.uint8)

@@ -31,7 +31,7 @@ struct window {
 
 enum { POISON_NONE, POISON_LAUNCH, POISON_BLOCK };
 
-/* -- waiting: spin for a few tens of microseconds, then sleep in the kernel -------------------------------------- */
+/* -- waiting: spin for about a tenth of a millisecond, then sleep in the kernel -------------------------------------- */
 
 #if defined(__x86_64__)
 enum { FUTEX = 202 };
