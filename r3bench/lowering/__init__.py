@@ -104,7 +104,7 @@ def _host_module(module: Module, kernel: Function, prepared: Prepared, triple: s
     kinds = ["ptr" if argument.by_value else argument.type for argument in arguments]
     names = [*(parameter.name for parameter in kernel.parameters), *(field.name for field in fields)]
     alone = [] if prepared.suspends or "ptr" in pieces.kept.values() else _alone(kernel)
-    signed = Signature(list(zip(names, kinds, strict=True)), arguments, metadata.ranges, alone)
+    signed = Signature(list(zip(names, kinds, strict=True)), arguments, metadata.ranges, alone, not pieces.suspends)
     regions = write_regions(pieces, signed, metadata.marks)
     aligned = all(".aligned." in name for name, _ in suspends if name in BARRIERS)
     strict = checked.CHECK in module.declarations and aligned

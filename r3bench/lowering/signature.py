@@ -41,12 +41,14 @@ RANGES = {
 @dataclass(frozen=True, slots=True)
 class Signature:
     """The common values. ``kernel`` holds name and type of the kernel's parameters, which lie where ``arguments``
-    says; ``ranges`` are ids of the metadata in RANGES. Nothing but a parameter in ``alone`` leads to its memory."""
+    says; ``ranges`` are ids of the metadata in RANGES. Nothing but a parameter in ``alone`` leads to its memory.
+    ``whole`` says that one region is all of the kernel."""
 
     kernel: Sequence[tuple[str, str]]
     arguments: Sequence[Argument]
     ranges: dict[str, str]
     alone: Sequence[str]
+    whole: bool
 
     def loaded(self, used: Container[str]) -> Iterator[str]:
         """Instructions that define those of the values that are used, from ``%r3.block``."""
@@ -57,14 +59,15 @@ class Signature:
         yield from _load("%r3.arguments", "ptr", "%r3.block", _ARGUMENTS_AT, "")
         for (name, kind), argument in zip(self.kernel, self.arguments, strict=True):
             if name in used and argument.by_value:
-                yield from _struct(name, argument)
+                yield from _struct(name, argument, self.whole)
             elif name in used:
                 yield from _load(name, kind, "%r3.arguments", argument.offset, "")
 
 
-def _struct(name: str, argument: Argument) -> Iterator[str]:
-    """A struct passed by value; a small one as a copy, of which LLVM sees that nothing else leads to it."""
-    small = argument.size <= _SMALL
+def _struct(name: str, argument: Argument, whole: bool) -> Iterator[str]:
+    """A struct passed by value; a small one as a copy, of which LLVM sees that nothing else leads to it. A copy ends
+    with its region, and no pointer into it may wait for the next."""
+    small = whole and argument.size <= _SMALL
     yield f"  {name}{'.r3p' * small} = getelementptr i8, ptr %r3.arguments, i64 {argument.offset}"
     if small:
         yield f"  {name} = alloca [{argument.size} x i8], align {argument.align}"

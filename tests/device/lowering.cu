@@ -294,6 +294,13 @@ __global__ void large_struct(Large p, int* out) {  // read by constant and by co
   out[t] = s[31 - t] + p.v[(t + p.n) % 100] + (t & 1 ? p.v[7] : 0);
 }
 
+__global__ void place_in_struct(Settings p, float* out) {  // a pointer into a struct waits at a barrier
+  int t = threadIdx.x;
+  const float* at = t & 1 ? p.w + t % 3 : p.x + t;
+  __syncthreads();
+  out[t] = *at;
+}
+
 __global__ void packed_struct(Packed p, double* out) {  // no field lies where its type likes it
   int t = threadIdx.x;
   if (t < p.n) out[t] = p.c + p.d * t;

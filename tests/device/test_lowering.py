@@ -310,6 +310,12 @@ def test_fields_of_a_large_struct(order: str, random: np.random.Generator) -> No
     assert (out == s[::-1] + v[(t + 20) % 100] + t % 2 * v[7]).all()
 
 
+def test_a_pointer_into_a_struct_waits(order: str, random: np.random.Generator) -> None:
+    x, t, out = random.random(40, F4), np.arange(40), np.zeros(40, F4)
+    check("place_in_struct", order, 1, 40, settings(0, 0, [1, 2, 3], x), out)
+    assert (out == np.where(t % 2, t % 3 + 1, x)).all()
+
+
 def test_fields_of_a_packed_struct(order: str) -> None:
     kind, out = np.dtype([("c", "i1"), ("n", "i4"), ("d", "f8")]), np.zeros(40)
     check("packed_struct", order, 1, 40, np.array([(-3, 30, 0.25)], kind).tobytes(), out)

@@ -22,7 +22,7 @@ def bench() -> Iterator[Bench]:
 
 @pytest.mark.parametrize("first", range(0, PROGRAMS, BATCH))
 def test_random_programs(bench: Bench, first: int) -> None:
-    """A failing seed is looked at with ``python tests/benchmarks/fuzz.py --seed N --shrink``."""
+    """A failing seed is looked at with ``python tests/benchmarks/fuzz.py --first N --count 1 --shrink``."""
     programs = {seed: Generator(seed).program() for seed in range(first, first + BATCH)}
     failures = list(bench.failures(list(programs.values())))
     wrong = {seed: each.what for seed, program in programs.items() for each in failures if each.program is program}
