@@ -9,10 +9,11 @@ namespace r3 {
 
 namespace {
 
-// Not every disk is written to directly; whether it was tried.
+// Not every disk that opens a file for it is written to directly. Whether the file goes through the cache now, or did
+// already: another writer may have come upon the same refusal.
 bool through_cache(int file) {
     int flags = fcntl(file, F_GETFL);
-    return flags & O_DIRECT && !fcntl(file, F_SETFL, flags & ~O_DIRECT);
+    return !(flags & O_DIRECT) || !fcntl(file, F_SETFL, flags & ~O_DIRECT);
 }
 
 }  // namespace
