@@ -57,9 +57,7 @@ def _timed_again(start: Start, sources: Sequence[Source], evaluator: Evaluator) 
     return [finalist for finalist in best.values() if finalist.ns < min(baselines, default=start.ns)]
 
 
-def _again(
-    start: Start, ranked: Sequence[Finalist], evaluator: Evaluator, number: int
-) -> list[float | None]:  # fmt: skip
+def _again(start: Start, ranked: Sequence[Finalist], evaluator: Evaluator, number: int) -> list[float | None]:
     """The baseline's time and those of the finalists in a round."""
     pending = [evaluator.submit(start.baseline, "baseline", again=number)]
     pending += [evaluator.submit(f.variant, f.source.rule, again=number) for f in ranked]
