@@ -25,7 +25,8 @@ from r3bench import sealing
 from r3bench.devices import Device, open_device, survey
 from r3bench.devices.cpu.device import CpuDevice
 from r3bench.devices.cpu.elf import read_symbols
-from r3bench.devices.cpu.process import ForkServer
+from r3bench.devices.cpu.process import ForkServer, Worker
+from r3bench.devices.cpu.wire import Op
 from r3bench.errors import CaptureError, DeviceFault, DeviceUnavailable, LaunchError, ReplayTimeout
 from r3bench.model import Allocation, Binary, Dim3, Global, LaunchConfig, Pointer, ReplayUnit, Status
 
@@ -343,6 +344,27 @@ def test_threads_that_fault_at_the_same_time_do_not_hide_where(device: CpuDevice
 
 
 # -- crashes --------------------------------------------------------------------------------------------------------
+
+
+def test_waking_its_threads_is_not_taken_from_a_window(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    request, (unit, before) = CpuDevice._request, unit_of()
+    with_threads = CpuDevice(threads=2)
+
+    def slowly(device: CpuDevice, worker: Worker, op: Op, *rest: Any) -> Any:
+        asked.append(op)
+        if op is Op.GATHER:
+            time.sleep(0.3)
+        return request(device, worker, op, *rest)
+
+    asked: list[Op] = []
+    monkeypatch.setattr(CpuDevice, "_request", slowly)
+    try:
+        kernel, memory = with_threads.load(build(SAXPY)), with_threads.allocate(unit, before)
+        with_threads.window(kernel, [memory], unit.launch)
+        assert asked[-2:] == [Op.PING, Op.GATHER], "threads are awake when the window begins"
+        assert with_threads._round_trip_ns < 0.3e9
+    finally:
+        with_threads.close()
 
 
 @pytest.mark.parametrize(

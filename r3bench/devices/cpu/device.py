@@ -384,13 +384,16 @@ class CpuDevice:
             raise error(f"the CPU worker was {what} at a request to {op.name.lower()}") from None
 
     def _measure_round_trip(self, worker: Worker) -> None:
-        """Keep the shortest empty round trip; it also wakes all threads of the worker, so that the request that follows
-        finds them running: else half of a window of 0.3 ms may pass with one of two."""
+        """Keep the shortest empty round trip, and wake all threads of the worker, which is no part of one.
+
+        The request that follows then finds them running: else half of a window of 0.3 ms may pass with one of two.
+        """
         for _ in range(_PINGS if self._round_trip_ns else _FIRST_PINGS):
             start = perf_counter_ns()
             self._request(worker, Op.PING, b"")
             elapsed = perf_counter_ns() - start
             self._round_trip_ns = min(self._round_trip_ns or elapsed, elapsed)
+        self._request(worker, Op.GATHER, b"")
 
     def evict(self) -> None:
         self._request(self._worker(), Op.EVICT, b"")

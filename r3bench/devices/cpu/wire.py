@@ -29,6 +29,7 @@ class Op(IntEnum):
     RUN = 5
     EVICT = 6
     SEAL = 7
+    GATHER = 8
 
 
 class Reply(IntEnum):

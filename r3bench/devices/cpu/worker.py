@@ -148,7 +148,7 @@ class Worker:
                 return self._map_memories(json.loads(data[1:]))
             case Op.UNMAP:
                 self._unmap(json.loads(data[1:]))
-            case Op.PING:
+            case Op.GATHER:
                 self.gather(self.threads)
             case Op.EVICT:
                 self._evict()
