@@ -23,7 +23,8 @@ from r3bench.evolve.tuning import Point
 
 @dataclass(slots=True, eq=False)
 class Child:
-    """What one step has come to so far; ``point`` is the parent's best configuration when it was drawn.
+    """What one step has come to so far. When it was drawn, ``judged`` was the last step that had been judged, and
+    ``point`` the parent's best configuration.
 
     ``status`` stays None where there is nothing to judge: no answer came (``error`` says why) or the budget was used up
     before. ``seconds`` is what its answers took.
@@ -31,6 +32,7 @@ class Child:
 
     draw: Draw
     parent: Source
+    judged: int
     point: Point | None = None
     origin: str = ""
     answer: str = ""
@@ -106,7 +108,7 @@ class Steps:
             child.comes_to("refused", f"{error.reason}: {error}")
 
     async def _try(self, child: Child, source: Source) -> None:
-        if twin := self.novelty.same_text(source):
+        if twin := self.novelty.same_text(source, child.judged):
             child.is_copy_of(twin, "text")
             return
         await self._tune(source, 1, 1)
@@ -114,7 +116,7 @@ class Steps:
             child.status = None
         elif source.best is None:
             child.comes_to("failed", say(source.outcomes[0][1]))
-        elif twin := self.novelty.same_code(source):
+        elif twin := self.novelty.same_code(source, child.judged):
             child.is_copy_of(twin, "code")
         else:
             child.comes_to("matched")

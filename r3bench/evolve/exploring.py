@@ -161,7 +161,7 @@ class Exploration:
                 if self._over() or self._exhausted or (self._races and self.run.budget.share >= LAST):
                     place.leave()
                     break
-                child = self._drawn(step, archive)
+                child = self._drawn(step, archive, (under_way[0][0].draw.step if under_way else step) - 1)
                 standing = tuple(self._judge.defaults) if self.settings.race else None
                 taken = asyncio.create_task(steps.take(child, standing, place, self._rank(step)))
                 taken.add_done_callback(lambda _, place=place: place.leave())  # type: ignore[misc]
@@ -223,11 +223,11 @@ class Exploration:
             settings=self.settings,
         )
 
-    def _drawn(self, step: int, archive: Archive) -> Child:
+    def _drawn(self, step: int, archive: Archive, judged: int) -> Child:
         selects = self.settings.mode.selects
         draw = archive.draw(step) if selects else Draw(step=step, parent=archive.first)
         parent = self.sources[draw.parent.id]
-        return Child(draw, parent, parent.best_point)
+        return Child(draw, parent, judged, parent.best_point)
 
     def _made(self, **what: Any) -> Source:
         return make_source(self.kernel.capture, self.evaluator.target, self.settings, **what)

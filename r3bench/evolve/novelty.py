@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from hashlib import sha256
+from math import inf
 
 from r3bench.evolve.sources import Files, Source
 from r3bench.model import LaunchRule, content_id
@@ -20,24 +21,32 @@ def text_id(files: Files, launch: LaunchRule | None) -> str:
 
 
 class Novelty:
-    """The texts and codes of the programs judged so far, each with the first program that had it."""
+    """The texts and codes of the programs judged so far, each with the first program that had it.
+
+    Whoever asks while others are judged says up to which step of the search programs count: what it is told, and how
+    many trials it takes, then does not depend on which of them ends first.
+    """
 
     def __init__(self) -> None:
         self._texts: dict[str, Source] = {}
         self._codes: dict[str, Source] = {}
 
-    def same_text(self, source: Source) -> Source | None:
-        """The program with this text."""
-        return self._texts.get(text_id(source.files, source.launch))
+    def same_text(self, source: Source, last: float = inf) -> Source | None:
+        """The program with this text, of those up to step ``last``."""
+        return _up_to(last, self._texts.get(text_id(source.files, source.launch)))
 
-    def same_code(self, source: Source) -> Source | None:
-        """The program whose default build is this one's, instruction for instruction."""
-        return self._codes.get(_code_id(source))
+    def same_code(self, source: Source, last: float = inf) -> Source | None:
+        """The program whose default build is this one's, instruction for instruction, of those up to step ``last``."""
+        return _up_to(last, self._codes.get(_code_id(source)))
 
     def add(self, source: Source) -> None:
         self._texts.setdefault(text_id(source.files, source.launch), source)
         if source.outcomes and source.outcomes[0][1].module is not None:
             self._codes.setdefault(_code_id(source), source)
+
+
+def _up_to(last: float, first: Source | None) -> Source | None:
+    return first if first is not None and first.step <= last else None
 
 
 def _code_id(source: Source) -> str:
