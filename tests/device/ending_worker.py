@@ -50,7 +50,7 @@ def main(channel: socket.socket) -> None:
             channel.close()
             time.sleep(1.5)
             end()
-        send(channel, message, "answering")
+        send(channel, {"answer": message, "seconds": 0.0}, "answering")
         if reached("idle"):
             end()
 

@@ -59,7 +59,7 @@ class FakeWorker:
         for number in message.get("restore", []):
             self._restore(self._copies[number])
         answer: dict[str, Any] = getattr(self, {"contents": "put"}.get(message["op"], message["op"]))(message, *fds)
-        return {**answer, "seconds": 0.25}
+        return {"answer": answer, "seconds": 0.25}
 
     def ops(self) -> list[str]:
         return [message["op"] for message in self.said]
@@ -130,6 +130,9 @@ class FakeWorker:
         for number in message["memories"]:
             np.frombuffer(self._copies[number]["live"]["x"], np.float64)[:] *= 2
         return {"ns": [100.0 * len(message["memories"])] * message["windows"], "occupancy": 8, "damaged": None}
+
+    def write_speed(self, message: dict[str, Any]) -> dict[str, Any]:
+        return {"bytes": 1 << 30, "seconds": 0.5}
 
     def floors(self, message: dict[str, Any]) -> dict[str, Any]:
         return {"ns": [500.0, 1500.0]}
@@ -252,6 +255,11 @@ def test_windows_in_a_row_are_one_request(device: CudaDevice) -> None:
     assert (run["windows"], run["restore"], run["evict"]) == (3, [memory.number], True)
     assert device.spent["worker"] - before["worker"] == 0.25
     assert device.spent["run"] > before.get("run", 0.0)
+
+
+def test_what_an_answer_says_is_kept_apart_from_what_it_took(device: CudaDevice) -> None:
+    assert device.write_speed() == float(1 << 31)
+    assert device.spent["worker"] == 0.25
 
 
 def test_kernels_nobody_holds_go_when_another_comes(device: CudaDevice) -> None:

@@ -84,7 +84,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(block: Block, top: Path) -> None:
     """Run a block in a checkout; it fails with the block's own output."""
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(TOP), "PYTEST_ADDOPTS": "", "COLUMNS": "100"}
+    modules = os.pathsep.join(filter(None, (str(TOP), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": modules, "PYTEST_ADDOPTS": "", "COLUMNS": "100"}
     if block.marker == "bash":
         command = ["bash", "-euo", "pipefail", "-c", block.text]
     else:

@@ -187,9 +187,9 @@ class Supply:
         """An answer that is no error. TimeoutError only where a time limit is given; the worker is gone then."""
         begin = perf_counter()
         try:
-            answer = worker.ask(message, timeout_s=timeout_s or _SETUP_TIMEOUT_S, fds=fds)
+            reply = worker.ask(message, timeout_s=timeout_s or _SETUP_TIMEOUT_S, fds=fds)
             self.spent[str(message["op"])] += perf_counter() - begin
-            self.spent["worker"] += float(answer.pop("seconds", 0.0))
+            self.spent["worker"] += float(reply["seconds"])
         except TimeoutError:
             self._drop_worker()
             if timeout_s is not None:
@@ -199,6 +199,7 @@ class Supply:
             self._worker = None
             error = WorkerLost if death.from_outside else DeviceFault
             raise error(f"the CUDA worker was lost while at {what}: {death}") from None
+        answer: dict[str, Any] = reply["answer"]
         if "refused" in answer:
             raise LaunchError(f"{what} {answer['refused']}")
         if "error" in answer:

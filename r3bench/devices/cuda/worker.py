@@ -109,12 +109,10 @@ class Worker:
             except Refused as refused:
                 answer = {"refused": str(refused)}
             except CudaError as error:
-                lost = not _alive()
-                wire.send(self.channel, {**failed(error), "lost": lost})
-                if lost:
-                    return
-                continue
-            wire.send(self.channel, {**answer, "seconds": time.perf_counter() - begin})
+                answer = {**failed(error), "lost": not _alive()}
+            wire.send(self.channel, {"answer": answer, "seconds": time.perf_counter() - begin})
+            if answer.get("lost"):
+                return
 
     # -- memory --
 
