@@ -77,14 +77,14 @@ def documents(place: Path) -> Iterator[Any]:
 def _rendered(document: Any, form: str) -> str:
     from r3bench.report import device_line, table
     from r3bench.report.files import RENDERINGS
-    from r3bench.report.words import damage_line
+    from r3bench.report.words import warnings
 
     if form == "terminal":
         said = document["guard"]["sentence"] if document["kind"] == "guard" else ""
         lines = (
             table(document, shutil.get_terminal_size().columns),
             said,
-            damage_line(document),
+            *warnings(document),
             device_line(document["device"], document["target"]),
         )
         return "".join(f"{line}\n" for line in lines if line)

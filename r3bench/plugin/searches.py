@@ -279,7 +279,8 @@ class Searches:
                 terminalreporter.line(report.device_line(kernels[0].device, kernels[0].target))
                 for line in report.places(kernels):
                     terminalreporter.line(f"timed on {line}")
-                for line in (*outdone(searches, kernels), *report.mixed(found[application])):
+                every = found[application]
+                for line in (*outdone(searches, kernels), *report.mixed(every), *report.moved_on(every)):
                     terminalreporter.line(line)
                 for line in written(folder.parent, kernels, terminalreporter.config.rootpath):
                     terminalreporter.line(line)

@@ -22,7 +22,7 @@ from jsonschema.exceptions import best_match
 from r3bench.errors import LedgerError
 from r3bench.ledger import Arm, KernelResult, contradicted
 from r3bench.nouns import decode, encode
-from r3bench.report.patches import diff, mixed, overlapping
+from r3bench.report.patches import diff, mixed, moved_on, overlapping
 from r3bench.report.runs import Run
 from r3bench.report.words import claimed, file_name
 from r3bench.stats import Comparison, contradiction
@@ -55,6 +55,7 @@ def document(application: str, kernels: Sequence[KernelResult], run: Run | None 
         "damaged_ledger_lines": len(run.damage),
         "damage": list(run.damage[:_NAMED_LINES]),
         "mixed": mixed(ordered),
+        "moved_on": moved_on(ordered),
         "kernels": [_entry(result, ordered) | run.of(result.kernel) for result in ordered],
     }
 

@@ -7,6 +7,7 @@ import json
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from r3bench.ledger import KernelResult
 from r3bench.report.words import device_line, duration, file_name, no_control, one_line, words
@@ -128,6 +129,26 @@ def mixed(results: Iterable[KernelResult]) -> list[str]:
         for source, texts in files.items()
         if len(texts) > 1
     ]
+
+
+def moved_on(results: Iterable[KernelResult]) -> list[str]:
+    """Which kernels were searched from a text that is no longer that of their file in the working tree."""
+    files: dict[str, list[str]] = {}
+    for result in results:
+        if result.before and _in_the_tree(result.source) not in (None, result.before.encode()):
+            files.setdefault(result.source, []).append(result.kernel.split("/", 1)[-1])
+    return [
+        f"{source} was changed after it was searched for {', '.join(names)}: what is said of them is of its earlier "
+        "text, and their patches may not apply; search again"
+        for source, names in files.items()
+    ]
+
+
+def _in_the_tree(source: str) -> bytes | None:
+    """A file of the tree that the working directory is in; None where it is not there."""
+    here = Path.cwd()
+    place = next((top / source for top in (here, *here.parents) if (top / source).is_file()), None)
+    return place.read_bytes() if place is not None else None
 
 
 def patch(result: KernelResult, others: Iterable[KernelResult] = ()) -> str | None:

@@ -15,12 +15,12 @@ from r3bench.report.words import (
     baseline_time,
     busy_line,
     course,
-    damage_line,
     duration,
     marker,
     places,
     result_word,
     source_name,
+    warnings,
     where_line,
     words,
     work_line,
@@ -40,12 +40,7 @@ def markdown(document: Document) -> str:
     parts += ["Contests, by device:", "", *(f"- {escape(line, 1000)}" for line in timed), ""] if timed else []
     busy = busy_line(kernels)
     parts += [as_sentence(escape(busy)), ""] if busy else []
-    parts += [
-        part
-        for line in (*document.get("mixed", ()), damage_line(document))
-        if line
-        for part in (as_sentence(escape(line, 1000)), "")
-    ]
+    parts += [part for line in warnings(document) for part in (as_sentence(escape(line, 1000)), "")]
     work = work_line(kernels)
     parts += [as_sentence(work), ""] if work else []
     parts += short_grid((*HEAD, "evaluations"), [[*row(kernel), str(kernel.evaluations)] for kernel in kernels])

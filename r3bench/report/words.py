@@ -228,6 +228,12 @@ def marker(document: Mapping[str, Any]) -> str:
     return f"<!-- r3bench: {document['kind']} {folder_name(document['application'])} -->"
 
 
+def warnings(document: Mapping[str, Any]) -> list[str]:
+    """What to know of a search's texts and ledgers before its report is believed."""
+    damage = damage_line(document)
+    return [*document.get("mixed", ()), *document.get("moved_on", ()), *([damage] if damage else [])]
+
+
 def damage_line(document: Mapping[str, Any]) -> str:
     """What was left out of the ledgers, and why; empty where nothing was."""
     count, named = document.get("damaged_ledger_lines", 0), document.get("damage", ())

@@ -10,7 +10,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from r3bench import report
+from r3bench import cli, report
 from r3bench.errors import LedgerError
 from r3bench.ledger import Arm, Failures, KernelResult, Ledger, Promotion, SourceResult
 from r3bench.model import Status, Verdict
@@ -213,6 +213,27 @@ def test_kernels_searched_from_different_texts_of_one_file_are_told() -> None:
     assert line.startswith("k.cu changed between searches (a, b | c): their times have different baselines")
     assert "do not combine; search again" in report.markdown(document)
     assert "do not combine; search again" in report.html(document)
+
+
+def test_a_text_that_the_working_tree_no_longer_holds_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    one, other, elsewhere = edited("a", 3), edited("b", 30), replace(edited("c", 3), source="gone.cu")
+    assert report.moved_on([one, other, elsewhere]) == [], "there is no such tree here"
+    (tmp_path / "k.cu").write_text(one.before)
+    assert report.moved_on([one, other]) == []
+    (tmp_path / "k.cu").write_text(one.after or "")
+    document = report.document("demo", [one, other, elsewhere, replace(one, kernel="demo/d", before=one.after or "")])
+    (line,) = document["moved_on"]
+    assert line.startswith(
+        "k.cu was changed after it was searched for a, b: what is said of them is of its earlier text"
+    )
+    report.write_document(document, tmp_path / "demo")
+    assert cli.main(["report", str(tmp_path / "demo")]) == 0
+    for text in (capsys.readouterr().out, report.markdown(document), report.html(document)):
+        assert "their patches may not apply; search again" in text
 
 
 def test_other_kernels_that_a_patch_changes_are_named() -> None:

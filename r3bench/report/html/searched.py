@@ -20,13 +20,13 @@ from r3bench.report.words import (
     baseline_time,
     busy_line,
     course,
-    damage_line,
     duration,
     in_contest,
     places,
     result_word,
     source_name,
     speedup,
+    warnings,
     work_line,
 )
 from r3bench.stats import Comparison, Decision
@@ -44,9 +44,7 @@ def searched(document: Mapping[str, Any]) -> tuple[str, list[Markup]]:
     kernels = [result_of(entry) for entry in entries]
     improved = sum(kernel.status == "improved" for kernel in kernels)
     title = f"{document['application']}: {improved} of {len(kernels)} kernels improved"
-    warnings = [
-        as_sentence(line) for line in (busy_line(kernels), *document.get("mixed", ()), damage_line(document)) if line
-    ]
+    doubts = [as_sentence(line) for line in (busy_line(kernels), *warnings(document)) if line]
     main = [
         *_overview(kernels),
         *([element("p", as_sentence(line))] if (line := work_line(kernels)) else []),
@@ -62,7 +60,7 @@ def searched(document: Mapping[str, Any]) -> tuple[str, list[Markup]]:
         machine(document["conditions"]),
     ]
     return title, [
-        head(document, title, warnings),
+        head(document, title, doubts),
         contents([kernel.kernel for kernel in kernels]),
         element("main", *main),
     ]
