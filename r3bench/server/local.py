@@ -44,6 +44,7 @@ from r3bench.windows import procedure_for
 
 SWITCH_S = 5e-5
 REMEMBERED = 4096  # outcomes by their code: a search of one text tries some hundred configurations
+RECORDED = 64  # recorded kernels that are built or read already
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -85,7 +86,7 @@ class ReplayServer:
         self._device_stage = ThreadPoolExecutor(1, thread_name_prefix="r3bench-device")
         self._replayed: Latest[Outcome] = Latest(REMEMBERED)
         self._fastest: Latest[Sequence[float]] = Latest(REMEMBERED)
-        self._originals: dict[Hashable, Future[Built]] = {}
+        self._originals: Latest[Future[Built]] = Latest(RECORDED)
         self._builds: set[Future[Built]] = set()
         self._builds_allowed = Event()
         self._builds_allowed.set()
@@ -307,9 +308,10 @@ class ReplayServer:
         target = self.target
         self._builds_allowed.wait()
         builds = [build(material, variant, target, self._compiler) for variant in variants]
-        if key not in self._originals:
-            self._originals[key] = build(material, Variant(), target, self._compiler)
-        builds.append(self._originals[key])
+        original = self._originals.get(key)
+        if original is None:
+            original = self._originals[key] = build(material, Variant(), target, self._compiler)
+        builds.append(original)
         with self._guard:
             self._builds.update(builds)
         for started in builds:

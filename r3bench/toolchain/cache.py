@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 Entry = tuple[dict[str, Any], bytes]
-_MEMORY_BYTES = 256 << 20
+_MEMORY_BYTES = 64 << 20
 _DISK_BYTES = 1 << 30
+_MOST_WAITING = 256  # entries that are not yet written
 
 
 def user_cache() -> Path:
@@ -26,30 +27,36 @@ def user_cache() -> Path:
 class Cache:
     """Header and bytes by key. A damaged file counts as absent and is written anew; a full disk costs no result.
 
-    Files are written in the background: nobody waits for them. Close it, or the last are missing.
+    Files are written in the background: nobody waits for them. Close it, or the last are missing; where a disk is far
+    behind, what comes then is not written.
     """
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
-        self._memory: OrderedDict[str, Entry] = OrderedDict()
+        self._memory: OrderedDict[str, bytes] = OrderedDict()  # as in the files: objects would take ten times as much
         self._bytes = 0
         self._lock = threading.Lock()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="r3bench-cache")
+        self._room = threading.Semaphore(_MOST_WAITING)
 
     def get(self, key: str) -> Entry | None:
         with self._lock:
-            if key in self._memory:
+            content = self._memory.get(key)
+            if content is not None:
                 self._memory.move_to_end(key)
-                return self._memory[key]
-        entry = self._read(key)
-        if entry is not None:
-            self._keep(key, entry)
-        return entry
+        if content is None:
+            content = self._read(key)
+            if content is None:
+                return None
+            self._keep(key, content)
+        head, _, blob = content.partition(b"\n")
+        return json.loads(head), blob
 
     def put(self, key: str, entry: Entry) -> None:
-        self._keep(key, entry)
-        if self._folder is not None:
-            self._writer.submit(self._write, self._path(self._folder, key), entry)
+        content = json.dumps(entry[0]).encode() + b"\n" + entry[1]
+        self._keep(key, content)
+        if self._folder is not None and self._room.acquire(blocking=False):
+            self._writer.submit(self._write, self._path(self._folder, key), content)
 
     def close(self) -> None:
         """Write what is left; delete the files that were used longest ago where the folder has grown too large."""
@@ -64,36 +71,31 @@ class Cache:
             path.unlink(missing_ok=True)
             excess -= stat.st_size
 
-    def _keep(self, key: str, entry: Entry) -> None:
+    def _keep(self, key: str, content: bytes) -> None:
         with self._lock:
-            if key not in self._memory:
-                self._bytes += len(entry[1])
-            self._memory[key] = entry
+            self._bytes += len(content) - len(self._memory.pop(key, b""))
+            self._memory[key] = content
             while self._bytes > _MEMORY_BYTES:
-                self._bytes -= len(self._memory.popitem(last=False)[1][1])
+                self._bytes -= len(self._memory.popitem(last=False)[1])
 
     @staticmethod
     def _path(folder: Path, key: str) -> Path:
         return folder / key[:2] / key[2:]
 
-    def _read(self, key: str) -> Entry | None:
+    def _read(self, key: str) -> bytes | None:
         if self._folder is None:
             return None
         try:
             digest, _, content = self._path(self._folder, key).read_bytes().partition(b"\n")
         except OSError:
             return None
-        if hashlib.sha256(content).hexdigest().encode() != digest:
-            return None
-        head, _, blob = content.partition(b"\n")
-        return json.loads(head), blob
+        return content if hashlib.sha256(content).hexdigest().encode() == digest else None
 
-    @staticmethod
-    def _write(path: Path, entry: Entry) -> None:
-        content = json.dumps(entry[0]).encode() + b"\n" + entry[1]
+    def _write(self, path: Path, content: bytes) -> None:
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, temporary = tempfile.mkstemp(dir=path.parent)
             with os.fdopen(handle, "wb") as file:
                 file.write(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
             Path(temporary).replace(path)
+        self._room.release()

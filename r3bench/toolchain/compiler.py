@@ -6,7 +6,7 @@ import os
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -68,8 +68,8 @@ class Compiler:
         self._timeout_s, self._memory_bytes, self._ptx_version = timeout_s, memory_bytes, ptx_version
         self._assemble = assemble
         self._cache = Cache(user_cache() if cache is None else cache)
-        # Sources that took too long: under another configuration they would again.
-        self._too_long: dict[str, BuildTimeout] = {}
+        # What was said of sources that took too long: under another configuration they would again.
+        self._too_long: dict[str, str] = {}
         self._server = Server()
         self._idle: list[Worker] = []
         self._lock = threading.Lock()
@@ -113,22 +113,27 @@ class Compiler:
         how = self._how(request.target), request.padded
         key = self._key("built", *ir_keys, request.symbol, request.target, request.configuration, used, how)
         with self._alone(key):
-            entry = self._cache.get(key)
+            entry = self._known(key)
             if entry is not None:
                 return _built(request, entry, (("cache", time.perf_counter() - start),))
             if ir_keys[0] in self._too_long:
-                raise self._too_long[ir_keys[0]]
+                raise BuildTimeout(self._too_long[ir_keys[0]])
             begin = time.perf_counter()
             try:
                 irs = [self._ir(ir_key, unit) for ir_key, unit in zip(ir_keys, (request, *units), strict=True)]
                 seconds = time.perf_counter() - begin
-                entry = self._compiled(request, *irs)
+                entry = self._compiled(key, request, ir_keys, irs)
             except BuildTimeout as error:
-                self._too_long[ir_keys[0]] = error
+                self._too_long[ir_keys[0]] = str(error)
                 raise
-            self._cache.put(key, entry)
         stages = (("frontend", seconds), *((str(name), float(s)) for name, s in entry[0]["stages"]))
         return _built(request, entry, stages)
+
+    def _known(self, key: str) -> Entry | None:
+        """A build from before. Its code lies under a key of its own, for all builds that came to the same."""
+        entry = self._cache.get(key)
+        code = self._cache.get(entry[1].decode()) if entry is not None else None
+        return None if entry is None or code is None else (entry[0] | code[0], code[1])
 
     def _ir_key(self, request: BuildRequest) -> str:
         source = request.files, request.main, request.flags, _frontend_arch(request.target)
@@ -161,14 +166,15 @@ class Compiler:
                 self._cache.put(key, entry)
         return entry[1].decode()
 
-    def _compiled(self, request: BuildRequest, ir: str, *linked: str) -> Entry:
+    def _compiled(self, key: str, request: BuildRequest, ir_keys: Sequence[str], irs: Sequence[str]) -> Entry:
+        """What a worker makes of IR, kept under ``key``."""
         options = tuple(sorted(request.configuration.options + _OF_TARGET.get(request.target.device, ())))
-        key = self._lowered_key(request, options, ir, *linked)
-        lowered = self._cache.get(key) if request.target.device == "cpu" else None
+        lowered_key = self._lowered_key(request, options, ir_keys)
+        lowered = self._cache.get(lowered_key) if request.target.device == "cpu" else None
         job = Job(
-            ir=ir if lowered is None else "",
+            ir=irs[0] if lowered is None else "",
             lowered=(lowered[0], lowered[1].decode()) if lowered is not None else None,
-            linked=linked,
+            linked=tuple(irs[1:]),
             symbol=request.symbol,
             target=request.target,
             configuration=request.configuration,
@@ -184,22 +190,24 @@ class Compiler:
             found.extend(filter(None, [self._cache.get(self._code_key(module, request))]))
             return bool(found)
 
-        header, image = self._ask(job, options, known, lambda header, ir: self._cache.put(key, (header, ir)))
+        header, image = self._ask(job, options, known, lambda header, ir: self._cache.put(lowered_key, (header, ir)))
+        code = {name: header.pop(name) for name in ("code", "format")}, image
+        code_key = self._code_key(header["module"], request)
         if found:
-            code, image = found[-1]
-            return header | code, image
-        of_code = {"code": header["code"], "format": header["format"]}
-        self._cache.put(self._code_key(header["module"], request), (of_code, image))
-        return header, image
+            code = found[-1]
+        else:
+            self._cache.put(code_key, code)
+        self._cache.put(key, (header, code_key.encode()))
+        return header | code[0], code[1]
 
-    def _lowered_key(self, request: BuildRequest, options: Options, *irs: str) -> str:
+    def _lowered_key(self, request: BuildRequest, options: Options, ir_keys: Sequence[str]) -> str:
         """Names what IR is lowered to before any pass of the configuration: equal where the same facts are compiled in.
 
         It is made here, and not by the worker: none can answer for another source.
         """
         used = request.facts.used_by(request.configuration)
-        how = request.symbol, request.target, request.configuration.specialize, used, options, request.checked
-        return self._key("lowered", *irs, *how)
+        how = request.symbol, request.target, request.configuration.specialize, used, options
+        return self._key("lowered", *ir_keys, *how)
 
     def _code_key(self, module: str, request: BuildRequest) -> str:
         """Names the code of an optimized module. LLVM's options are left out: all of them end in the optimizer."""

@@ -9,6 +9,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +20,7 @@ import pytest
 
 from r3bench.errors import BuildError, BuildTimeout, Unsupported
 from r3bench.model import Configuration, LaunchConfig, Parameter, Specialization, Target, facts_of
-from r3bench.toolchain import BuildRequest, Built, Compiler, UnitFacts, assembler, libdevice
+from r3bench.toolchain import BuildRequest, Built, Compiler, UnitFacts, assembler, cache, libdevice
 from r3bench.toolchain.job import FrontendJob, Job
 from r3bench.toolchain.pool import Worker
 
@@ -486,6 +487,41 @@ def test_damaged_entries_are_built_anew_and_rewritten(tmp_path: Path, damage: ob
     with Compiler(1, cache=tmp_path) as compiler:
         assert build(compiler).binary == first.binary
     assert {path.read_bytes()[64:] != b"" for path in files} == {True}
+
+
+def test_code_is_written_once_however_many_builds_come_to_it(tmp_path: Path) -> None:
+    with Compiler(1, cache=tmp_path) as compiler:
+        image = build(compiler).binary.image
+        assert build(compiler, SAXPY + "// another text").binary.image == image
+    assert sum(image in path.read_bytes() for path in tmp_path.glob("??/*")) == 1
+
+
+def test_memory_holds_so_many_bytes_of_results_and_counts_what_is_replaced_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_MEMORY_BYTES", 1000)
+    kept = cache.Cache(None)
+    for number in range(100):
+        kept.put("always", ({"number": number}, bytes(300)))
+    assert kept.get("always") == ({"number": 99}, bytes(300))
+    kept.put("facts", ({"many": "x" * 500}, b""))
+    assert kept.get("always") is not None
+    kept.put("more", ({}, bytes(300)))
+    assert kept.get("facts") is None
+    assert kept.get("always") is not None
+
+
+def test_results_that_a_slow_disk_has_no_room_for_are_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_MOST_WAITING", 2)
+    kept, goes_on = cache.Cache(tmp_path), threading.Event()
+    kept._writer.submit(goes_on.wait)
+    for number in range(5):
+        kept.put(f"{number:064}", ({}, b"result"))
+    goes_on.set()
+    kept.close()
+    assert len(list(tmp_path.glob("??/*"))) == 2
 
 
 def test_a_cache_folder_that_cannot_be_written_costs_nothing_else(tmp_path: Path) -> None:
