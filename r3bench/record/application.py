@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from r3bench import recorder
 from r3bench.errors import RecordError
@@ -66,11 +67,11 @@ def run(command: Sequence[str], plan: Plan, *, keep_output: bool = False) -> tup
     The output goes where it always goes unless it is kept. RecordError where the application cannot be started.
     """
     plan.folder.mkdir(parents=True, exist_ok=True)
-    written = plan.folder / "plan"
-    written.write_text("".join(f"{line}\n" for line in plan.lines()), encoding="utf-8")
+    with NamedTemporaryFile("w", prefix="plan-", dir=plan.folder, delete=False, encoding="utf-8") as written:
+        written.writelines(f"{line}\n" for line in plan.lines())
     library = str(recorder.library())
     preload = ":".join(filter(None, (library, os.environ.get("LD_PRELOAD"))))
-    environment = {**os.environ, "LD_PRELOAD": preload, "R3BENCH_PLAN": str(written.resolve())}
+    environment = {**os.environ, "LD_PRELOAD": preload, "R3BENCH_PLAN": str(Path(written.name).resolve())}
     if plan.region:
         environment["NVTX_INJECTION64_PATH"] = library
     if plan.max_per_kernel:

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -138,7 +138,7 @@ def _whole(symbol: str, first: Translation, candidates: Sequence[Translation], t
     return [compiled(each, root) for each in chosen]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Unit:
     """A translation unit, compiled: paths relative to ``root``."""
 
@@ -147,6 +147,11 @@ class Unit:
     flags: tuple[str, ...]
     texts: dict[str, str]
     typed_ir: str
+
+    @cached_property
+    def ir(self) -> str:
+        """What a capture keeps: without what tells types and lines. Compiled once for all kernels of the unit."""
+        return frontend.compile_ir(self.texts, self.main, flags=self.flags, timeout_s=_TIMEOUT_S)
 
 
 @lru_cache(maxsize=64)
@@ -171,9 +176,7 @@ def found_in(unit: Unit, *others: Unit, symbol: str, top: Path) -> Found:
         flags=unit.flags,
         linked=tuple((each.main, each.flags) for each in others),
     )
-    irs = [
-        frontend.compile_ir(each.texts, each.main, flags=each.flags, timeout_s=_TIMEOUT_S) for each in (unit, *others)
-    ]
+    irs = [each.ir for each in (unit, *others)]
     ir = codegen.linked(irs[0], irs[1:]) if others else irs[0]
     return Found(name, frontend.parameters(unit.typed_ir, symbol), source, texts, ir)
 

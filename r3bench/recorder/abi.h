@@ -57,7 +57,15 @@ struct KernelNode {
     Handle context;
 };
 
-enum { NODE_KERNEL = 0, NODE_CHILD_GRAPH = 4 };
+// CUDA_MEM_ALLOC_NODE_PARAMS: where its pool lies and who may read it, which the recorder does not ask; then these.
+struct AllocationNode {
+    char pool[88];
+    const void *readers;
+    size_t reader_count, nbytes;
+    uint64_t at;
+};
+
+enum { NODE_KERNEL = 0, NODE_CHILD_GRAPH = 4, NODE_ALLOCATES = 10, NODE_FREES = 11, NODE_CONDITIONAL = 13 };
 
 // Words of the array "extra" of a launch.
 enum : uintptr_t { EXTRA_END = 0, EXTRA_BUFFER = 1, EXTRA_SIZE = 2 };

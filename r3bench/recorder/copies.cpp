@@ -58,9 +58,35 @@ R3_WRITE_BOTH(cuMemsetD2D8_v2, _ptds, (Address to, size_t pitch, unsigned char v
 R3_WRITE_BOTH(cuMemsetD2D32_v2, _ptds, (Address to, size_t pitch, unsigned value, size_t width, size_t height),
               (to, pitch, value, width, height), to, pitch * height)
 
+R3_WRITE_BOTH(cuMemsetD2D16_v2, _ptds, (Address to, size_t pitch, unsigned short value, size_t width, size_t height),
+              (to, pitch, value, width, height), to, pitch * height)
+R3_WRITE_BOTH(cuMemsetD2D8Async, _ptsz,
+              (Address to, size_t pitch, unsigned char value, size_t width, size_t height, Handle stream),
+              (to, pitch, value, width, height, stream), to, pitch * height)
+R3_WRITE_BOTH(cuMemsetD2D16Async, _ptsz,
+              (Address to, size_t pitch, unsigned short value, size_t width, size_t height, Handle stream),
+              (to, pitch, value, width, height, stream), to, pitch * height)
+R3_WRITE_BOTH(cuMemsetD2D32Async, _ptsz,
+              (Address to, size_t pitch, unsigned value, size_t width, size_t height, Handle stream),
+              (to, pitch, value, width, height, stream), to, pitch * height)
+R3_WRITE_BOTH(cuMemcpyAtoD_v2, _ptds, (Address to, Handle from, size_t offset, size_t nbytes),
+              (to, from, offset, nbytes), to, nbytes)
+
+// Many copies in one call: whatever is written may be a variable of a module.
+R3_WRITE_BOTH(cuMemcpyBatchAsync, _ptsz,
+              (Address *to, Address *from, size_t *nbytes, size_t count, void *attributes, size_t *which,
+               size_t attribute_count, size_t *failed, Handle stream),
+              (to, from, nbytes, count, attributes, which, attribute_count, failed, stream), 0, ~size_t(0))
+R3_WRITE_BOTH(cuMemcpyBatchAsync_v2, _ptsz,
+              (Address *to, Address *from, size_t *nbytes, size_t count, void *attributes, size_t *which,
+               size_t attribute_count, Handle stream),
+              (to, from, nbytes, count, attributes, which, attribute_count, stream), 0, ~size_t(0))
+
 // Copies of rectangles are described in a structure; none of them writes a variable of a module.
 R3_WRITE_BOTH(cuMemcpy2D_v2, _ptds, (const void *copy), (copy), 0, 0)
 R3_WRITE_BOTH(cuMemcpy2DUnaligned_v2, _ptds, (const void *copy), (copy), 0, 0)
 R3_WRITE_BOTH(cuMemcpy2DAsync_v2, _ptsz, (const void *copy, Handle stream), (copy, stream), 0, 0)
 R3_WRITE_BOTH(cuMemcpy3D_v2, _ptds, (const void *copy), (copy), 0, 0)
 R3_WRITE_BOTH(cuMemcpy3DAsync_v2, _ptsz, (const void *copy, Handle stream), (copy, stream), 0, 0)
+R3_WRITE_BOTH(cuMemcpy3DPeer, _ptds, (const void *copy), (copy), 0, 0)
+R3_WRITE_BOTH(cuMemcpy3DPeerAsync, _ptsz, (const void *copy, Handle stream), (copy, stream), 0, 0)

@@ -59,6 +59,12 @@ void coverage_region(int step) {
     region_began = now, regions_open += step;
 }
 
+void coverage_renew() {
+    unknown = 0;
+    first_launch = last_wait = 0;
+    regions_open = 0, region_seconds = 0;
+}
+
 void coverage_write(bool ended) {
     Held held(count_lock);
     Text text, path;

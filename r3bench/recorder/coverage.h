@@ -15,5 +15,6 @@ void coverage_launched();                              // a launch begins
 void coverage_waited();                                // the application has waited for the device
 void coverage_region(int step);                        // a range of the marked part begins (1) or ends (-1)
 void coverage_write(bool ended);
+void coverage_renew();  // in a child after fork
 
 }  // namespace r3

@@ -11,10 +11,12 @@ namespace r3 {
     F(cuCtxGetCurrent, Result, (Handle *))                                                \
     F(cuCtxSetCurrent, Result, (Handle))                                                  \
     F(cuCtxGetDevice, Result, (int *))                                                    \
+    F(cuDevicePrimaryCtxGetState, Result, (int, unsigned *, int *))                       \
     F(cuDeviceGetAttribute, Result, (int *, int, int))                                    \
     F(cuDeviceGetName, Result, (char *, int, int))                                        \
     F(cuDriverGetVersion, Result, (int *))                                                \
     F(cuStreamCreate, Result, (Handle *, unsigned))                                       \
+    F(cuStreamDestroy_v2, Result, (Handle))                                               \
     F(cuStreamQuery, Result, (Handle))                                                    \
     F(cuStreamSynchronize, Result, (Handle))                                              \
     F(cuStreamIsCapturing, Result, (Handle, int *))                                       \
@@ -55,6 +57,9 @@ namespace r3 {
     F(cuGraphGetNodes, Result, (Handle, Handle *, size_t *))                              \
     F(cuGraphNodeGetType, Result, (Handle, int *))                                        \
     F(cuGraphKernelNodeGetParams_v2, Result, (Handle, KernelNode *))                      \
+    F(cuGraphKernelNodeGetAttribute, Result, (Handle, int, void *))                       \
+    F(cuGraphMemAllocNodeGetParams, Result, (Handle, AllocationNode *))                   \
+    F(cuGraphMemFreeNodeGetParams, Result, (Handle, Address *))                           \
     F(cuGraphChildGraphNodeGetGraph, Result, (Handle, Handle *))                          \
     F(cuGraphGetEdges, Result, (Handle, Handle *, Handle *, size_t *))                    \
     F(cuGraphClone, Result, (Handle *, Handle))                                           \

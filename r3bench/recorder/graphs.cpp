@@ -1,8 +1,10 @@
-// Graphs: the kernels in an instantiated one are counted whenever it is launched. To record one of them the graph is
-// cut: what comes before it, the kernel alone, what comes behind it. To time kernels it is cut so at its first launch.
+// Graphs: the kernels in an instantiated one, and in graphs inside it, are counted whenever it is launched. To record one
+// of them the graph is cut: what comes before it, the kernel alone, what comes behind it. To time kernels it is cut so at
+// its first launch.
 #include "coverage.h"
 #include "driver.h"
 #include "interpose.h"
+#include "memory.h"
 #include "plan.h"
 #include "profile.h"
 #include "recording.h"
@@ -14,20 +16,40 @@ namespace r3 {
 
 namespace {
 
-// A kernel node. Nodes of child graphs are counted and not recorded: their place is -1.
+struct Level;
+
 struct Node {
     Handle node;
-    Kernel *kernel;
+    Kernel *kernel;  // null where it is none
     bool substituted;
-    int place;  // among the nodes of the graph in order
+    size_t number;  // of the kernel in the whole graph
+    Level *inside;  // a graph inside the graph
+};
+
+// Nodes of a graph, in an order that its edges allow where it is kept.
+struct Level {
+    Handle graph;
+    Vector<Node> nodes;
+    ~Level() {
+        for (Node &each : nodes) destroy(each.inside);
+    }
+};
+
+// Memory that is there when a graph has run, or is not any more.
+struct Made {
+    Address at;
+    size_t nbytes;
 };
 
 struct Graph {
     Handle kept;  // a clone of what was instantiated; null where nothing of it is to be recorded
-    Vector<Handle> order;
-    Vector<Node> kernels;
+    Level *all;
+    size_t kernels;
+    Vector<Made> made;
+    Vector<Address> freed;
     Problem problem;  // why it cannot be cut
     bool timed;
+    ~Graph() { destroy(all); }
 };
 
 // A part of a graph, and the kernel that is alone in it or null.
@@ -37,7 +59,7 @@ struct Part {
     long occurrence;
 };
 
-const Problem NOT_CUT = "the driver does not cut its graph";
+const Problem NOT_CUT = "the driver does not cut its graph", CHANGED = "its graph was changed";
 Lock graphs_lock;
 Map<const void *, Graph *> graphs;
 
@@ -49,12 +71,6 @@ bool nodes_of(Handle graph, Vector<Handle> &nodes) {
     return !count || !real.cuGraphGetNodes(graph, nodes.begin(), &count);
 }
 
-size_t index_of(const Vector<Handle> &nodes, Handle node) {
-    size_t at = 0;
-    while (at < nodes.size() && nodes[at] != node) at++;
-    return at;
-}
-
 // Nodes in an order that their edges allow; false where the driver does not tell them.
 bool put_in_order(Vector<Handle> &nodes, Handle graph) {
     size_t count = 0;
@@ -63,17 +79,21 @@ bool put_in_order(Vector<Handle> &nodes, Handle graph) {
     Vector<Handle> from, to, ordered;
     from.resize(count), to.resize(count);
     if (count && real.cuGraphGetEdges(graph, from.begin(), to.begin(), &count)) return false;
-    Vector<size_t> before, ends;  // nodes that each waits for; the edges' ends by number
-    before.resize(nodes.size());
-    for (Handle each : to) {
-        ends.push(index_of(nodes, each));
-        before[ends.back()]++;
+    Map<const void *, size_t> places;
+    places.reserve(nodes.size());
+    for (size_t i = 0; i < nodes.size(); i++) places.at(nodes[i]) = i;
+    Vector<size_t> before, last, next;  // nodes that each waits for; edges from each, one more than their number
+    before.resize(nodes.size()), last.resize(nodes.size()), next.resize(count);
+    for (size_t edge = 0; edge < count; edge++) {
+        size_t &of = last[places.at(from[edge])];
+        before[places.at(to[edge])]++;
+        next[edge] = of, of = edge + 1;
     }
     for (size_t i = 0; i < nodes.size(); i++)
         if (!before[i]) ordered.push(nodes[i]);
     for (size_t at = 0; at < ordered.size(); at++)
-        for (size_t edge = 0; edge < count; edge++)
-            if (from[edge] == ordered[at] && !--before[ends[edge]]) ordered.push(nodes[ends[edge]]);
+        for (size_t edge = last[places.at(ordered[at])]; edge; edge = next[edge - 1])
+            if (!--before[places.at(to[edge - 1])]) ordered.push(to[edge - 1]);
     nodes.swap(ordered);
     return nodes.size() == ordered.size();
 }
@@ -87,29 +107,80 @@ bool kernel_node(Handle node, KernelNode &held) {
 
 Handle function_of(const KernelNode &held) { return held.function ? held.function : held.kernel; }
 
-void collect(const Vector<Handle> &nodes, bool child, Vector<Node> &into) {
+// What a graph does that is no launch.
+void note(Handle node, int type, Graph &whole) {
     const Driver &real = driver();
-    for (size_t i = 0; i < nodes.size(); i++) {
+    AllocationNode made = {};
+    Address freed = 0;
+    if (type == NODE_ALLOCATES && real.cuGraphMemAllocNodeGetParams && !real.cuGraphMemAllocNodeGetParams(node, &made))
+        whole.made.push({made.at, made.nbytes});
+    if (type == NODE_FREES && real.cuGraphMemFreeNodeGetParams && !real.cuGraphMemFreeNodeGetParams(node, &freed))
+        whole.freed.push(freed);
+    if (type == NODE_ALLOCATES || type == NODE_FREES) whole.problem = "its graph allocates memory";
+    if (type != NODE_CONDITIONAL) return;
+    whole.problem = "its graph has conditional nodes";
+    warn_once("what conditional nodes of graphs launch is neither counted nor recorded");
+}
+
+Level *level_of(Handle graph, bool ordered, Graph &whole) {
+    Level *made = create<Level>();
+    Vector<Handle> nodes;
+    made->graph = graph;
+    bool known = nodes_of(graph, nodes) && (!ordered || put_in_order(nodes, graph));
+    if (!known) whole.problem = NOT_CUT;
+    for (Handle node : nodes) {
+        Node found = {node, nullptr, false, 0, nullptr};
         KernelNode held = {};
         Handle inner = nullptr;
         int type = -1;
-        Vector<Handle> inside;
-        real.cuGraphNodeGetType(nodes[i], &type);
-        bool child_graph = type == NODE_CHILD_GRAPH && !real.cuGraphChildGraphNodeGetGraph(nodes[i], &inner);
-        if (child_graph && nodes_of(inner, inside)) collect(inside, true, into);
-        Kernel *kernel = kernel_node(nodes[i], held) ? kernel_of(function_of(held)) : nullptr;
-        if (!kernel) continue;
-        kernel->grid = held.grid, kernel->block = held.block;
-        into.push({nodes[i], kernel, substitutes_made(function_of(held)), child ? -1 : int(i)});
+        driver().cuGraphNodeGetType(node, &type);
+        note(node, type, whole);
+        if (type == NODE_CHILD_GRAPH && !driver().cuGraphChildGraphNodeGetGraph(node, &inner))
+            found.inside = level_of(inner, ordered, whole);
+        if (kernel_node(node, held) && (found.kernel = kernel_of(function_of(held)))) {
+            found.kernel->grid = held.grid, found.kernel->block = held.block;
+            found.substituted = substitutes_made(function_of(held)), found.number = whole.kernels++;
+        }
+        made->nodes.push(found);
+    }
+    return made;
+}
+
+// All that is known of a graph, anew.
+void look_at(Handle graph, bool ordered, Graph &whole) {
+    destroy(whole.all);
+    whole.made.clear(), whole.freed.clear();
+    whole.kernels = 0;
+    whole.all = level_of(graph, ordered, whole);
+    for (size_t i = whole.freed.size(); i-- > 0;)
+        for (size_t k = whole.made.size(); k-- > 0;)
+            if (i < whole.freed.size() && whole.made[k].at == whole.freed[i]) whole.made.erase(k), whole.freed.erase(i);
+}
+
+template <class F>
+void each_kernel(Level &level, const F &use) {
+    for (Node &node : level.nodes) {
+        if (node.inside) each_kernel(*node.inside, use);
+        else if (node.kernel) use(node);
     }
 }
 
-Launch launch_of(const KernelNode &held) {
+Launch launch_of(Handle node, const KernelNode &held) {
     Launch launch = {};
     launch.function = function_of(held), launch.grid = held.grid, launch.block = held.block;
     launch.shared_bytes = held.shared_bytes, launch.parameters = held.parameters, launch.extra = held.extra;
     launch.in_graph = true;
+    LaunchAttribute attribute = {};
+    auto *ask = driver().cuGraphKernelNodeGetAttribute;
+    if (ask && !ask(node, ATTRIBUTE_CLUSTER, attribute.bytes)) launch.cluster = attribute.cluster;
+    attribute = {};
+    if (ask && !ask(node, ATTRIBUTE_COOPERATIVE, attribute.bytes)) launch.cooperative = attribute.cooperative != 0;
     return launch;
+}
+
+void give_up(Graph &graph, Problem problem) {
+    if (graph.kept) driver().cuGraphDestroy(graph.kept);
+    graph.kept = nullptr, graph.problem = problem;
 }
 
 // What stands for a node in the clone of ours; null where there is none.
@@ -119,82 +190,96 @@ Handle kept_node(const Graph &graph, Handle node) {
     return found ? ours : nullptr;
 }
 
+// What became of a node of an instantiated graph becomes of that in the clone too, or the clone is none any more.
+void follow_change(Graph &graph, Handle node, const KernelNode &given) {
+    Handle ours = kept_node(graph, node);
+    if (graph.kept && (!ours || driver().cuGraphKernelNodeSetParams_v2(ours, &given))) give_up(graph, CHANGED);
+}
+
 // Have a node of an instantiated graph run a tuned kernel, if one fits; whether it does.
-bool substitute_node(const Graph &graph, Handle ready, Handle node, KernelNode held, Kernel &kernel) {
+bool substitute_node(Graph &graph, Handle ready, Handle node, KernelNode held, Kernel &kernel) {
     const Driver &real = driver();
     if (!kernel.substitute || !real.cuGraphExecKernelNodeSetParams_v2) return false;
-    Launch launch = launch_of(held);
+    Launch launch = launch_of(node, held);
     if (!substitute_for(kernel, launch)) return false;
     held.function = launch.function, held.kernel = nullptr, held.grid = launch.grid, held.block = launch.block;
-    if (Handle ours = kept_node(graph, node)) real.cuGraphKernelNodeSetParams_v2(ours, &held);
-    return !real.cuGraphExecKernelNodeSetParams_v2(ready, node, &held);
+    if (real.cuGraphExecKernelNodeSetParams_v2(ready, node, &held)) {
+        coverage_count(kernel, "the driver does not change it in its graph");
+        return false;
+    }
+    follow_change(graph, node, held);
+    return true;
 }
 
 // -- cutting --
 
-void give_up(Graph &graph, Problem problem) {
-    if (graph.kept) driver().cuGraphDestroy(graph.kept);
-    graph.kept = nullptr, graph.problem = problem;
-}
-
 bool worth_keeping(const Graph &graph) {
-    if (plan().profile) return true;
-    for (const Node &node : graph.kernels)
-        if (node.kernel->wanted && node.kernel->recorded < plan().most_per_kernel) return true;
-    return false;
+    bool worth = plan().profile;
+    each_kernel(*graph.all, [&](const Node &node) {
+        worth = worth || (node.kernel->wanted && node.kernel->recorded < plan().most_per_kernel);
+    });
+    return worth;
 }
 
 // What was instantiated may be changed or destroyed by the application afterwards: a clone of ours stays.
 void keep(Graph &made, Handle graph) {
+    if (made.problem) return;
     made.problem = NOT_CUT;
     if (!driver().cuGraphClone || driver().cuGraphClone(&made.kept, graph)) return;
-    if (!nodes_of(made.kept, made.order) || !put_in_order(made.order, made.kept)) return give_up(made, NOT_CUT);
     made.problem = nullptr;
 }
 
 // An instantiated graph of the nodes from `first` to before `end`.
-Handle part_of(const Graph &graph, size_t first, size_t end) {
+Handle part_of(const Level &level, size_t first, size_t end) {
     const Driver &real = driver();
     Handle clone = nullptr, ready = nullptr, node = nullptr;
-    if (real.cuGraphClone(&clone, graph.kept)) return nullptr;
+    if (real.cuGraphClone(&clone, level.graph)) return nullptr;
     bool cut = true;
-    for (size_t i = 0; i < graph.order.size(); i++)
+    for (size_t i = 0; i < level.nodes.size() && cut; i++)
         if (i < first || i >= end)
-            cut = cut && !real.cuGraphNodeFindInClone(&node, graph.order[i], clone) && !real.cuGraphDestroyNode(node);
+            cut = !real.cuGraphNodeFindInClone(&node, level.nodes[i].node, clone) && !real.cuGraphDestroyNode(node);
     if (cut) cut = !real.cuGraphInstantiateWithFlags(&ready, clone, 0);
     real.cuGraphDestroy(clone);
     return cut ? ready : nullptr;
 }
 
-bool add_part(const Graph &graph, size_t first, size_t end, const Node *node, long occurrence, Vector<Part> &parts) {
+bool add_part(const Level &level, size_t first, size_t end, const Node *node, long occurrence, Vector<Part> &parts) {
     if (first == end) return true;
-    parts.push({part_of(graph, first, end), node, occurrence});
+    parts.push({part_of(level, first, end), node, occurrence});
     return parts.back().ready != nullptr;
 }
 
 // Whether a launch inside a graph is to be made alone.
 bool alone(const Node &node, long occurrence) { return plan().profile || launch_chosen(*node.kernel, occurrence); }
 
-bool cut(const Graph &graph, const Vector<long> &occurrences, Vector<Part> &parts) {
+bool any_alone(const Node &node, const Vector<long> &occurrences) {
+    if (!node.inside) return node.kernel && alone(node, occurrences[node.number]);
+    for (const Node &each : node.inside->nodes)
+        if (any_alone(each, occurrences)) return true;
+    return false;
+}
+
+// What comes before a kernel that is to be alone, it, and what comes behind it; in a graph inside likewise.
+bool cut(const Level &level, const Vector<long> &occurrences, Vector<Part> &parts) {
     size_t start = 0;
-    bool whole = true;
-    for (size_t i = 0; i < graph.kernels.size() && whole; i++) {
-        const Node &node = graph.kernels[i];
-        if (node.place < 0 || !alone(node, occurrences[i])) continue;
-        size_t place = size_t(node.place);
-        whole = add_part(graph, start, place, nullptr, 0, parts) &&
-                add_part(graph, place, place + 1, &node, occurrences[i], parts);
-        start = place + 1;
+    for (size_t i = 0; i < level.nodes.size(); i++) {
+        const Node &node = level.nodes[i];
+        if (!any_alone(node, occurrences)) continue;
+        if (!add_part(level, start, i, nullptr, 0, parts)) return false;
+        bool whole = node.inside ? cut(*node.inside, occurrences, parts)
+                                 : add_part(level, i, i + 1, &node, occurrences[node.number], parts);
+        if (!whole) return false;
+        start = i + 1;
     }
-    return whole && add_part(graph, start, graph.order.size(), nullptr, 0, parts);
+    return add_part(level, start, level.nodes.size(), nullptr, 0, parts);
 }
 
 Result pass_part(const Launch &l) { return driver().cuGraphLaunch(l.graph, l.stream); }
 
-Result run_part(const Graph &graph, const Part &part, Handle stream) {
+Result run_part(const Part &part, Handle stream) {
     Launch launch = {};
     KernelNode held = {};
-    if (part.node && kernel_node(graph.order[size_t(part.node->place)], held)) launch = launch_of(held);
+    if (part.node && kernel_node(part.node->node, held)) launch = launch_of(part.node->node, held);
     launch.stream = stream, launch.graph = part.ready, launch.pass = pass_part;
     if (!part.node) return pass_part(launch);
     Kernel &kernel = *part.node->kernel;
@@ -204,10 +289,10 @@ Result run_part(const Graph &graph, const Part &part, Handle stream) {
 // Launch a graph part by part; false where it could not be cut, and nothing of it ran.
 bool run_in_parts(Graph &graph, const Vector<long> &occurrences, Handle stream, Result &result) {
     Vector<Part> parts;
-    bool whole = cut(graph, occurrences, parts);
+    bool whole = cut(*graph.all, occurrences, parts);
     result = SUCCESS;
     for (const Part &part : parts)
-        if (whole && result == SUCCESS) result = run_part(graph, part, stream);
+        if (whole && result == SUCCESS) result = run_part(part, stream);
     for (const Part &part : parts)
         if (part.ready) driver().cuGraphExecDestroy(part.ready);
     if (!whole) give_up(graph, NOT_CUT);
@@ -223,19 +308,25 @@ Graph *graph_of(Handle ready) {
 }
 
 bool count(Graph &graph, Vector<long> &occurrences) {
-    bool any = false;
-    for (const Node &node : graph.kernels) {
+    Problem problem = any_capture() ? "a stream was being captured into a graph" : graph.problem;
+    bool any = plan().profile && !graph.timed && !problem;
+    each_kernel(*graph.all, [&](const Node &node) {
         Kernel &kernel = *node.kernel;
         occurrences.push(__atomic_fetch_add(&kernel.launches, 1, __ATOMIC_RELAXED));
         if (node.substituted) __atomic_fetch_add(&kernel.substituted, 1, __ATOMIC_RELAXED);
-        if (plan().profile) any = !graph.timed;
-        if (plan().profile || !launch_chosen(kernel, occurrences.back())) continue;
-        Problem problem = node.place < 0 ? "it is in a graph inside a graph" : graph.problem;
+        if (plan().profile || !launch_chosen(kernel, occurrences.back())) return;
         if (problem) coverage_count(kernel, problem);
         else any = true;
-    }
-    graph.timed = true;
+    });
+    graph.timed = graph.timed || any;
     return any && graph.kept;
+}
+
+// What a graph allocated is there once it runs, and what it freed is not; all that it allocated and freed never shows.
+Result with_memory(const Graph &graph, Result result) {
+    for (const Made &each : graph.made)
+        if (result == SUCCESS) memory_add(each.at, each.nbytes, "pool");
+    return result;
 }
 
 }  // namespace
@@ -254,18 +345,15 @@ static void instantiated(Handle ready, Handle graph, bool updated) {
     if (!plan().active) return;
     forget(ready);
     Graph *made = create<Graph>();
-    Vector<Handle> nodes;
-    if (nodes_of(graph, nodes)) collect(nodes, false, made->kernels);
+    look_at(graph, false, *made);
     if (worth_keeping(*made)) keep(*made, graph);
-    for (Node &each : made->kernels) {
+    each_kernel(*made->all, [&](Node &each) {
         KernelNode held = {};
-        if (!updated && each.place >= 0 && !each.substituted && kernel_node(each.node, held))
+        if (!updated && !each.substituted && kernel_node(each.node, held))
             each.substituted = substitute_node(*made, ready, each.node, held, *each.kernel);
-    }
-    if (made->kept) {
-        made->kernels.clear();
-        collect(made->order, false, made->kernels);
-    }
+    });
+    if (made->kept) look_at(made->kept, true, *made);
+    if (made->kept && made->problem) give_up(*made, made->problem);
     Held held(graphs_lock);
     graphs.at(ready) = made;
 }
@@ -286,29 +374,31 @@ static Result after_change(Result result, Handle ready, Handle node, const Kerne
     Kernel *kernel = graph && given ? kernel_of(function_of(*given)) : nullptr;
     if (!kernel) return result;
     Handle ours = kept_node(*graph, node);
-    if (ours && driver().cuGraphKernelNodeSetParams_v2(ours, given)) give_up(*graph, "its graph was changed");
-    for (Node &each : graph->kernels)
-        if (each.node == node || each.node == ours)
-            each.substituted = substitute_node(*graph, ready, node, *given, *kernel);
+    follow_change(*graph, node, *given);
+    bool substituted = substitute_node(*graph, ready, node, *given, *kernel);
+    each_kernel(*graph->all, [&](Node &each) {
+        if (each.node == node || (ours && each.node == ours)) each.substituted = substituted;
+    });
     return result;
 }
 
 // Changes that are not followed.
 static Result after_other_change(Result result, Handle ready) {
     Graph *graph = result == SUCCESS ? graph_of(ready) : nullptr;
-    if (graph && graph->kept) give_up(*graph, "its graph was changed");
+    if (graph && graph->kept) give_up(*graph, CHANGED);
     return result;
 }
 
 static Result launched(Handle ready, Handle stream, Result (*pass)(Handle, Handle)) {
-    Graph *graph = plan().active && !any_capture() ? graph_of(ready) : nullptr;
+    Graph *graph = plan().active && !stream_capturing(stream) ? graph_of(ready) : nullptr;
     if (!graph) return pass(ready, stream);
     wait_for_recording();
+    for (Address each : graph->freed) memory_remove(each);
     coverage_launched();
     Vector<long> occurrences;
     Result result;
     if (count(*graph, occurrences) && run_in_parts(*graph, occurrences, stream, result)) return result;
-    return pass(ready, stream);
+    return with_memory(*graph, pass(ready, stream));
 }
 
 }  // namespace r3

@@ -92,6 +92,8 @@ const Driver &driver() {
     return found;
 }
 
+void *next_function(const char *name) { return real_dlsym() ? real_dlsym()(RTLD_NEXT, name) : nullptr; }
+
 static void *our_dlsym(void *library, const char *name) {
     void *real = real_dlsym()(library, name);
     Entry *entry = real ? named(name) : nullptr;

@@ -17,6 +17,8 @@ struct Entry {
 
 void *real_of(Entry &entry);
 
+void *next_function(const char *name);  // of the libraries behind this one
+
 // Defines an entry point `name` of this library, so that directly linked programs bind to it, and lists it. Inside its
 // body REAL(name) is the driver's own; a driver without it answers NOT_FOUND.
 #define R3_ENTRY(name, parameters, arguments, body) R3_ENTRY_AS("default", name, parameters, arguments, body)

@@ -4,7 +4,9 @@
 #include "background.h"
 #include "driver.h"
 #include "interpose.h"
+#include "launch.h"
 #include "recording.h"
+#include "streams.h"
 #include "system.h"
 
 namespace r3 {
@@ -36,9 +38,12 @@ void note_texture(uint64_t handle) {
 
 void memory_add(Address address, size_t nbytes, const char *kind) {
     if (!address || !nbytes) return;
+    Handle context = nullptr;
+    driver().cuCtxGetCurrent(&context);
+    bool everywhere = !strcmp(kind, "host") || !strcmp(kind, "managed");
     Held held(table_lock);
     size_t at = behind(address);
-    Allocation added = {address, nbytes, kind, ++made};
+    Allocation added = {address, nbytes, kind, ++made, context, everywhere ? ~0ull : memory_device()};
     if (at && table[at - 1].address == address) table[at - 1] = added;
     else table.insert(at, added);
 }
@@ -47,6 +52,17 @@ void memory_remove(Address address) {
     Held held(table_lock);
     size_t at = behind(address);
     if (at && table[at - 1].address == address) table.erase(at - 1);
+}
+
+void memory_context_ended(Handle context) {
+    Held held(table_lock);
+    for (size_t i = table.size(); i-- > 0;)
+        if (table[i].context == context) table.erase(i);
+}
+
+uint64_t memory_device() {
+    int device = 0;
+    return driver().cuCtxGetDevice(&device) ? 1 : 1ull << (device & 63);
 }
 
 bool memory_find(Address address, Allocation &found) {
@@ -60,15 +76,14 @@ bool memory_find(Address address, Allocation &found) {
 void memory_snapshot(Vector<Allocation> &into) {
     Held held(table_lock);
     into.clear();
-    into.append(table.begin(), table.size());
+    for (const Allocation &each : table)
+        if (each.devices) into.push(each);
 }
 
 bool memory_is_texture(uint64_t word) {
     Held held(table_lock);
     return word && textures.find(word) != nullptr;
 }
-
-void memory_renew() { table_lock.renew(); }
 
 // Where memory of ours is in the way, it is given back and the application asks again.
 template <class F>
@@ -87,11 +102,44 @@ static Result added(Result result, void *const *address, size_t nbytes, const ch
     return result;
 }
 
+// CUmemAccessDesc
+struct Access {
+    int kind, device, allowed;
+};
+
+// Memory that was mapped is read by those devices that were given access, and by none before.
+static Result accessed(Result result, Address at, size_t nbytes, const Access *given, size_t count) {
+    const int DEVICE = 1;
+    if (result != SUCCESS) return result;
+    Held held(table_lock);
+    for (Allocation &each : table)
+        for (size_t i = 0; i < count && at <= each.address && each.end() <= at + nbytes; i++) {
+            if (given[i].kind != DEVICE) continue;
+            uint64_t bit = 1ull << (given[i].device & 63);
+            each.devices = given[i].allowed ? each.devices | bit : each.devices & ~bit;
+        }
+    return result;
+}
+
+static Result mapped(Result result, Address at, size_t nbytes) {
+    if (result != SUCCESS) return result;
+    memory_add(at, nbytes, "device");
+    Held held(table_lock);
+    size_t found = behind(at);
+    if (found && table[found - 1].address == at) table[found - 1].devices = 0;
+    return result;
+}
+
 // Taken out before the driver frees it, since another thread may get the same address at once; and not while a launch
 // that may reach it is being recorded.
 static void removed(Address address) {
     wait_for_recording();
     memory_remove(address);
+}
+
+// Memory that a stream being captured makes or frees is so when its graph is launched.
+static Result added_in_order(Result result, const Address *at, size_t nbytes, bool captured) {
+    return captured ? result : added(result, at, nbytes, "pool");
 }
 
 // How much memory of another process there is behind an address.
@@ -137,24 +185,37 @@ R3_ENTRY(cuMemFree_v2, (Address at), (at), {
 
 // -- stream-ordered memory and pools --
 
-R3_MEMORY(cuMemAllocAsync, (Address *at, size_t nbytes, Handle stream), (at, nbytes, stream), "pool")
+#define R3_ORDERED(name, parameters, arguments, whose)                                                        \
+    R3_ENTRY(name, parameters, arguments, {                                                                  \
+        bool captured = r3::stream_capturing(whose);                                                         \
+        r3::Result result = r3::with_room([=] { return real_##name arguments; });                            \
+        return r3::added_in_order(result, at, nbytes, captured);                                             \
+    })
 
-R3_MEMORY(cuMemAllocAsync_ptsz, (Address *at, size_t nbytes, Handle stream), (at, nbytes, stream), "pool")
+R3_ORDERED(cuMemAllocAsync, (Address *at, size_t nbytes, Handle stream), (at, nbytes, stream), stream)
 
-R3_MEMORY(cuMemAllocFromPoolAsync, (Address *at, size_t nbytes, Handle pool, Handle stream),
-          (at, nbytes, pool, stream), "pool")
+R3_ORDERED(cuMemAllocAsync_ptsz, (Address *at, size_t nbytes, Handle stream), (at, nbytes, stream),
+           r3::per_thread(stream))
 
-R3_MEMORY(cuMemAllocFromPoolAsync_ptsz, (Address *at, size_t nbytes, Handle pool, Handle stream),
-          (at, nbytes, pool, stream), "pool")
+R3_ORDERED(cuMemAllocFromPoolAsync, (Address *at, size_t nbytes, Handle pool, Handle stream),
+           (at, nbytes, pool, stream), stream)
+
+R3_ORDERED(cuMemAllocFromPoolAsync_ptsz, (Address *at, size_t nbytes, Handle pool, Handle stream),
+           (at, nbytes, pool, stream), r3::per_thread(stream))
 
 R3_ENTRY(cuMemFreeAsync, (Address at, Handle stream), (at, stream), {
-    r3::removed(at);
+    if (!r3::stream_capturing(stream)) r3::removed(at);
     return real_cuMemFreeAsync(at, stream);
 })
 
 R3_ENTRY(cuMemFreeAsync_ptsz, (Address at, Handle stream), (at, stream), {
-    r3::removed(at);
+    if (!r3::stream_capturing(r3::per_thread(stream))) r3::removed(at);
     return real_cuMemFreeAsync_ptsz(at, stream);
+})
+
+R3_ENTRY(cuMemPoolImportPointer, (Address *at, Handle pool, const void *shared), (at, pool, shared), {
+    r3::Result result = real_cuMemPoolImportPointer(at, pool, shared);
+    return r3::added(result, at, result == r3::SUCCESS ? r3::range_of(*at) : 0, "pool");
 })
 
 // -- mapped memory --
@@ -165,7 +226,11 @@ R3_ENTRY(cuMemCreate, (uint64_t *handle, size_t nbytes, const void *properties, 
 
 R3_ENTRY(cuMemMap, (Address at, size_t nbytes, size_t offset, uint64_t handle, uint64_t flags),
          (at, nbytes, offset, handle, flags),
-         { return r3::added(real_cuMemMap(at, nbytes, offset, handle, flags), &at, nbytes, "device"); })
+         { return r3::mapped(real_cuMemMap(at, nbytes, offset, handle, flags), at, nbytes); })
+
+R3_ENTRY(cuMemSetAccess, (Address at, size_t nbytes, const r3::Access *given, size_t count),
+         (at, nbytes, given, count),
+         { return r3::accessed(real_cuMemSetAccess(at, nbytes, given, count), at, nbytes, given, count); })
 
 R3_ENTRY(cuMemUnmap, (Address at, size_t nbytes), (at, nbytes), {
     r3::removed(at);

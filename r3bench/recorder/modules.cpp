@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -43,6 +44,18 @@ Module *made(Handle handle, bool library, Image image) {
     Module *module = create<Module>();
     module->handle = handle, module->library = library, module->image = image;
     return module;
+}
+
+// What lies in a shared library that is about to be closed, and may be gone then.
+void leave(const void *library) {
+    Held held(table_lock);
+    modules.each([&](const void *, Module *module) {
+        Dl_info info;
+        bool inside = module && !module->copied && module->image.nbytes && dladdr(module->image.data, &info);
+        if (!inside || info.dli_fbase != library) return;
+        module->image = copy_of(module->image);
+        module->copied = true;
+    });
 }
 
 void loaded(Handle handle, bool library, const void *given) {
@@ -213,9 +226,11 @@ void kernels_each(void (*use)(Kernel &, void *), void *context) {
     for (Kernel *kernel : kernels) use(*kernel, context);
 }
 
-// The counts are the parent's; the child begins anew.
+// The counts are the parent's, and so are the images in its folder; the child begins anew.
 void modules_renew() {
-    table_lock.renew();
+    modules.each([](const void *, Module *module) {
+        if (module) module->file[0] = 0;
+    });
     functions.clear();
     kernels.clear();
 }
@@ -235,6 +250,13 @@ static Result after_find(Result result, Handle *function, Handle of, const char 
     return result;
 }
 
+static Result after_reference(Result result, Handle of) {
+    Held held(table_lock);
+    Module **module = result == SUCCESS ? modules.find(of) : nullptr;
+    if (module && *module) (*module)->textured = true;
+    return result;
+}
+
 static void before_unload(Handle handle) { unloaded(handle); }
 
 static Result after_same(Result result, Handle *function, Handle kernel) {
@@ -251,9 +273,23 @@ static Result after_module(Result result, Handle *module, Handle library) {
     return result;
 }
 
+static void before_close(void *library) {
+    link_map *opened = nullptr;
+    if (plan().active && library && !dlinfo(library, RTLD_DI_LINKMAP, &opened))
+        leave(reinterpret_cast<const void *>(opened->l_addr));
+}
+
 }  // namespace r3
 
 using r3::Handle;
+
+// -- shared libraries --
+
+extern "C" __attribute__((visibility("default"))) int dlclose(void *library) {
+    static auto *real = reinterpret_cast<int (*)(void *)>(r3::next_function("dlclose"));
+    r3::before_close(library);
+    return real ? real(library) : -1;
+}
 
 // -- modules --
 
@@ -279,6 +315,12 @@ R3_ENTRY(cuModuleUnload, (Handle module), (module), {
 
 R3_ENTRY(cuModuleGetFunction, (Handle *function, Handle module, const char *name), (function, module, name),
          { return r3::after_find(real_cuModuleGetFunction(function, module, name), function, module, name); })
+
+R3_ENTRY(cuModuleGetTexRef, (Handle *reference, Handle module, const char *name), (reference, module, name),
+         { return r3::after_reference(real_cuModuleGetTexRef(reference, module, name), module); })
+
+R3_ENTRY(cuModuleGetSurfRef, (Handle *reference, Handle module, const char *name), (reference, module, name),
+         { return r3::after_reference(real_cuModuleGetSurfRef(reference, module, name), module); })
 
 // -- libraries --
 

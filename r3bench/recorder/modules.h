@@ -12,6 +12,7 @@ struct Module {
     Image image;
     char file[64];  // where the image was kept, in the folder of this process; empty as long as it was not
     bool copied;    // the image's bytes are ours
+    bool textured;  // the application asked for a texture or surface reference of it
     Vector<Variable> *variables;
 };
 

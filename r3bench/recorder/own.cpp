@@ -43,9 +43,6 @@ Handle own_kernel(Own which) {
     return made.kernels[int(which)];
 }
 
-void own_kernels_renew() {
-    loading.renew();
-    loaded.clear();
-}
+void own_kernels_renew() { loaded.clear(); }
 
 }  // namespace r3

@@ -106,9 +106,9 @@ bool compare_on_host(Pages &before, Pages &now) {
 
 }  // namespace
 
-bool pages_look(Address at, size_t nbytes, Staging &staging, Pages *before, Pages &into, Reach *reach) {
+bool pages_look(Address at, size_t nbytes, bool away, Staging &staging, Pages *before, Pages &into, Reach *reach) {
     into.flags.resize(pages_of(nbytes));
-    Handle kernel = nbytes > SMALL && at % 16 == 0 ? own_kernel(Own::pages) : nullptr;
+    Handle kernel = !away && nbytes > SMALL && at % 16 == 0 ? own_kernel(Own::pages) : nullptr;
     bool here = kernel && look_on_device(kernel, at, nbytes, staging, before, into, reach);
     if (!here && !look_on_host(at, nbytes, into, reach)) return false;
     return !before || (before->held && here) || compare_on_host(*before, into);

@@ -16,9 +16,9 @@ struct Pages {
     Address held;                 // on the device
 };
 
-// Look at `nbytes` from `at` on: what became of its pages since `before` (all changed if null), and what its words lead
+// Look at `nbytes` from `at` on, by copies alone where they are `away`: what became of its pages since `before` (all changed if null), and what its words lead
 // to if `reach` is not null. False where the memory cannot be read.
-bool pages_look(Address at, size_t nbytes, Staging &staging, Pages *before, Pages &into, Reach *reach);
+bool pages_look(Address at, size_t nbytes, bool away, Staging &staging, Pages *before, Pages &into, Reach *reach);
 
 // Bring the digests to the host; false where the driver refuses.
 bool pages_fetch(Pages &pages);

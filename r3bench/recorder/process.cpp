@@ -6,15 +6,14 @@
 #include "background.h"
 #include "coverage.h"
 #include "folder.h"
-#include "memory.h"
 #include "modules.h"
 #include "own.h"
 #include "pipeline.h"
 #include "plan.h"
 #include "profile.h"
 #include "recording.h"
-#include "streams.h"
 #include "system.h"
+#include "timing.h"
 
 namespace r3 {
 
@@ -23,12 +22,13 @@ namespace {
 char path[4096];
 
 void in_child() {
-    memory_renew();
+    locks_renew();
+    coverage_renew();
     modules_renew();
-    streams_renew();
     pipeline_renew();
     background_renew();
     own_kernels_renew();
+    events_renew();
     recording_renew();
     profile_renew();
     units_renew();

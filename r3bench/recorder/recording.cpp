@@ -28,17 +28,20 @@ uint64_t shape_of(const Kernel &kernel, const Launch &launch) {
     uint64_t shape = mixed(launch.shared_bytes);
     const Dim3 dims[] = {launch.grid, launch.block, launch.cluster};
     for (const Dim3 &dim : dims) shape = mixed(mixed(mixed(shape ^ dim.x) + dim.y) ^ dim.z);
-    for (size_t i = 0; launch.parameters && i < kernel.parameters.size(); i++) {
-        uint64_t word = 0;
-        size_t nbytes = kernel.parameters[i].nbytes;
-        memcpy(&word, launch.parameters[i], nbytes < 8 ? nbytes : 8);
-        Allocation held;
-        shape = mixed(shape ^ (nbytes == 8 && memory_find(word, held) ? 0 : word)) + i;
-    }
+    Vector<unsigned char> bytes;
+    if (read_arguments(kernel, launch, bytes)) return shape;
+    for (const Parameter &parameter : kernel.parameters)
+        for (size_t at = 0; at < parameter.nbytes; at += 8) {
+            uint64_t word = 0;
+            size_t rest = parameter.nbytes - at;
+            memcpy(&word, &bytes[parameter.offset + at], rest < 8 ? rest : 8);
+            Allocation held;
+            shape = mixed(shape ^ (rest >= 8 && memory_find(word, held) ? 0 : word)) + at;
+        }
     return shape;
 }
 
-// Two events around a launch on its own stream; seconds, or 0 where the driver refuses.
+// Two events around a launch on its own stream; the launch's seconds without theirs, or 0 where the driver refuses.
 struct Stopwatch {
     Handle begin = nullptr, end = nullptr;
 
@@ -52,8 +55,8 @@ struct Stopwatch {
         return wait_for_event(end, plan().timeout_s);
     }
     double seconds() const {
-        float milliseconds = 0;
-        return driver().cuEventElapsedTime(&milliseconds, begin, end) ? 0 : 1e-3 * static_cast<double>(milliseconds);
+        double found = seconds_between(begin, end) - events_seconds();
+        return found > 0 ? found : 0;
     }
     ~Stopwatch() {
         if (begin) driver().cuEventDestroy_v2(begin);
@@ -74,6 +77,7 @@ Problem prologue(Unit &unit) {
 }
 
 Result passed(const Launch &launch, Unit &unit, Problem &problem) {
+    events_seconds();
     load_function(launch.function);
     keep_busy(launch.stream);
     Stopwatch watch(launch.stream);
@@ -135,9 +139,6 @@ void wait_for_recording() {
     if (recording.acquire(plan().timeout_s)) recording.release();
 }
 
-void recording_renew() {
-    recording.renew();
-    busy = false;
-}
+void recording_renew() { busy = false; }
 
 }  // namespace r3

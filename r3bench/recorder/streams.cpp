@@ -3,6 +3,7 @@
 #include "containers.h"
 #include "driver.h"
 #include "interpose.h"
+#include "launch.h"
 #include "recording.h"
 #include "system.h"
 
@@ -68,22 +69,25 @@ Waited wait_for_event(Handle event, double timeout_s) {
     return wait_until(timeout_s, [event] { return driver().cuEventQuery(event); });
 }
 
-void streams_renew() { table_lock.renew(); }
-
 static Result created(Result result, Handle *stream) {
     if (result == SUCCESS && stream) remember(*stream);
     return result;
 }
 
-static void destroyed(Handle stream) { forget(stream); }
+// Counted before it is waited for whoever records, who looks at the count after saying so.
+static void begins() {
+    count_captures(1);
+    wait_for_recording();
+}
 
 static Result began(Result result) {
-    if (result == SUCCESS) count_captures(1);
+    if (result != SUCCESS) count_captures(-1);
     return result;
 }
 
-static Result ended(Result result) {
-    count_captures(-1);
+// `captured`: the stream was being captured, which is over whatever the driver answered.
+static Result ended(Result result, bool captured) {
+    if (captured) count_captures(-1);
     return result;
 }
 
@@ -98,17 +102,18 @@ R3_ENTRY(cuStreamCreateWithPriority, (Handle *stream, unsigned flags, int priori
          { return r3::created(real_cuStreamCreateWithPriority(stream, flags, priority), stream); })
 
 R3_ENTRY(cuStreamDestroy_v2, (Handle stream), (stream), {
-    r3::destroyed(stream);
-    return real_cuStreamDestroy_v2(stream);
+    bool captured = r3::stream_capturing(stream);
+    r3::forget(stream);
+    return r3::ended(real_cuStreamDestroy_v2(stream), captured);
 })
 
 // -- capture into graphs --
 
 // It begins when nothing is being recorded, since recording makes calls that would break it.
-#define R3_CAPTURE(name, parameters, arguments)         \
-    R3_ENTRY(name, parameters, arguments, {             \
-        r3::wait_for_recording();                       \
-        return r3::began(real_##name arguments);        \
+#define R3_CAPTURE(name, parameters, arguments)  \
+    R3_ENTRY(name, parameters, arguments, {      \
+        r3::begins();                            \
+        return r3::began(real_##name arguments); \
     })
 
 R3_CAPTURE(cuStreamBeginCapture, (Handle stream), (stream))
@@ -122,8 +127,12 @@ R3_CAPTURE(cuStreamBeginCaptureToGraph_ptsz,
            (Handle stream, Handle graph, const Handle *nodes, const void *edges, size_t count, int mode),
            (stream, graph, nodes, edges, count, mode))
 
-R3_ENTRY(cuStreamEndCapture, (Handle stream, Handle *graph), (stream, graph),
-         { return r3::ended(real_cuStreamEndCapture(stream, graph)); })
+R3_ENTRY(cuStreamEndCapture, (Handle stream, Handle *graph), (stream, graph), {
+    bool captured = r3::stream_capturing(stream);
+    return r3::ended(real_cuStreamEndCapture(stream, graph), captured);
+})
 
-R3_ENTRY(cuStreamEndCapture_ptsz, (Handle stream, Handle *graph), (stream, graph),
-         { return r3::ended(real_cuStreamEndCapture_ptsz(stream, graph)); })
+R3_ENTRY(cuStreamEndCapture_ptsz, (Handle stream, Handle *graph), (stream, graph), {
+    bool captured = r3::stream_capturing(r3::per_thread(stream));
+    return r3::ended(real_cuStreamEndCapture_ptsz(stream, graph), captured);
+})

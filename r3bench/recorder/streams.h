@@ -14,6 +14,4 @@ enum class Waited { done, timed_out, failed };
 Waited wait_for_all(double timeout_s);
 Waited wait_for_event(Handle event, double timeout_s);
 
-void streams_renew();  // in a child after fork
-
 }  // namespace r3

@@ -35,7 +35,7 @@ struct Mirrored {
 struct Loaded {
     Handle context, function;
     unsigned shared_bytes;  // allowed so far
-    Vector<Mirrored> *variables;
+    Vector<Mirrored> variables;
 };
 
 }  // namespace
@@ -47,7 +47,7 @@ struct Substitute {
     Vector<Condition> arguments;
     Vector<Aligned> aligned;
     Vector<size_t> distinct;
-    Vector<Loaded> loaded;
+    Vector<Loaded *> loaded;
     Substitute *next;  // of the same kernel
 };
 
@@ -206,9 +206,10 @@ bool find_variables(const Image &image, const Kernel &kernel, Handle module, Vec
     return true;
 }
 
-Loaded load(Substitute &wanted, Kernel &kernel, const Launch &launch, Handle context) {
+Loaded *load(Substitute &wanted, Kernel &kernel, const Launch &launch, Handle context) {
     const Driver &real = driver();
-    Loaded made = {context, nullptr, 48 << 10, create<Vector<Mirrored>>()};
+    Loaded *made = create<Loaded>();
+    made->context = context, made->shared_bytes = 48 << 10;
     Vector<unsigned char> image;
     Handle module = nullptr, function = nullptr;
     if (!read_image(wanted.image, image) || real.cuModuleLoadData(&module, image.begin()) ||
@@ -216,10 +217,10 @@ Loaded load(Substitute &wanted, Kernel &kernel, const Launch &launch, Handle con
         warn_once("the driver does not load %s: the original %s runs", wanted.image, wanted.kernel);
     } else if (!same_parameters(kernel, launch, function)) {
         warn_once("%s takes other parameters than the %s of the application, which runs", wanted.image, wanted.kernel);
-    } else if (!find_variables(image_at(image.begin()), kernel, module, *made.variables)) {
+    } else if (!find_variables(image_at(image.begin()), kernel, module, made->variables)) {
         warn_once("%s has device variables that the application has not: the original runs", wanted.image);
     } else {
-        made.function = function;
+        made->function = function;
         kernel_alias(function, kernel);
     }
     return made;
@@ -229,11 +230,11 @@ Loaded *here(Substitute &wanted, Kernel &kernel, const Launch &launch) {
     Handle context = nullptr;
     if (wanted.broken || driver().cuCtxGetCurrent(&context)) return nullptr;
     Held held(load_lock);
-    for (Loaded &each : wanted.loaded)
-        if (each.context == context) return each.function ? &each : nullptr;
+    for (Loaded *each : wanted.loaded)
+        if (each->context == context) return each->function ? each : nullptr;
     if (any_capture()) return nullptr;  // nothing may be loaded meanwhile
     wanted.loaded.push(load(wanted, kernel, launch, context));
-    return wanted.loaded.back().function ? &wanted.loaded.back() : nullptr;
+    return wanted.loaded.back()->function ? wanted.loaded.back() : nullptr;
 }
 
 bool allow_shared(Loaded &loaded, unsigned nbytes) {
@@ -246,7 +247,7 @@ bool allow_shared(Loaded &loaded, unsigned nbytes) {
 
 // Constants after the application wrote to them, other variables before and after every launch, in stream order.
 bool bring_in(Loaded &loaded, Handle stream) {
-    for (Mirrored &each : *loaded.variables) {
+    for (Mirrored &each : loaded.variables) {
         if (each.constant && !each.stale) continue;
         each.stale = false;
         if (driver().cuMemcpyDtoDAsync_v2(each.ours, each.theirs, each.nbytes, stream)) return false;
@@ -256,7 +257,7 @@ bool bring_in(Loaded &loaded, Handle stream) {
 
 Result bring_out(Loaded &loaded, Handle stream) {
     Result result = SUCCESS;
-    for (Mirrored &each : *loaded.variables)
+    for (Mirrored &each : loaded.variables)
         if (!each.constant && !result)
             result = driver().cuMemcpyDtoDAsync_v2(each.theirs, each.ours, each.nbytes, stream);
     return result;
@@ -286,7 +287,7 @@ Loaded *fitting(Kernel &kernel, Launch &launch) {
         Loaded *loaded = here(*wanted, kernel, launch);
         if (!loaded) continue;
         reason = "it has device variables and is captured into a graph";
-        if (!loaded->variables->empty() && launch.in_graph) continue;
+        if (!loaded->variables.empty() && launch.in_graph) continue;
         reason = "its substitute cannot have that much shared memory";
         if (!allow_shared(*loaded, launch.shared_bytes) || !bring_in(*loaded, launch.stream)) continue;
         launch.function = loaded->function;
@@ -321,15 +322,17 @@ bool substitute_for(Kernel &kernel, Launch &launch) { return fitting(kernel, lau
 bool substitutes_made(Handle function) {
     Held held(load_lock);
     for (Substitute *each : substitutes)
-        for (Loaded &loaded : each->loaded)
-            if (loaded.function && loaded.function == function) return true;
+        for (Loaded *loaded : each->loaded)
+            if (loaded->function && loaded->function == function) return true;
     return false;
 }
 
 void substitutes_note_write(Address to, size_t nbytes) {
+    if (substitutes.empty()) return;
+    Held held(load_lock);
     for (Substitute *each : substitutes)
-        for (Loaded &loaded : each->loaded)
-            for (Mirrored &variable : *loaded.variables)
+        for (Loaded *loaded : each->loaded)
+            for (Mirrored &variable : loaded->variables)
                 if (to < variable.theirs + variable.nbytes && variable.theirs < to + nbytes) variable.stale = true;
 }
 

@@ -10,8 +10,33 @@ namespace r3 {
 namespace {
 
 double at_load = seconds();
+Lock *locks;
 Lock warning_lock;
 Map<Digest, bool> warned;
+
+// Signals that writing may raise, which end an application that expects none: held back in this thread, and taken away.
+class WithoutSignals {
+public:
+    WithoutSignals() {
+        sigset_t waiting;
+        sigemptyset(&raised_);
+        sigpending(&waiting);
+        const int signals[] = {SIGXFSZ, SIGPIPE};
+        for (int signal : signals)
+            if (!sigismember(&waiting, signal)) sigaddset(&raised_, signal);
+        pthread_sigmask(SIG_BLOCK, &raised_, &before_);
+    }
+    ~WithoutSignals() {
+        const timespec none = {0, 0};
+        while (sigtimedwait(&raised_, nullptr, &none) > 0) {}
+        pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    }
+    WithoutSignals(const WithoutSignals &) = delete;
+    WithoutSignals &operator=(const WithoutSignals &) = delete;
+
+private:
+    sigset_t raised_, before_;
+};
 
 }  // namespace
 
@@ -37,6 +62,8 @@ timespec after(double seconds) {
     return until;
 }
 
+Lock::Lock() : next_(locks) { locks = this; }
+
 bool Lock::acquire(double timeout_s) {
     timespec until = after(timeout_s);
     return pthread_mutex_timedlock(&mutex_, &until) == 0;
@@ -44,7 +71,10 @@ bool Lock::acquire(double timeout_s) {
 
 void Lock::acquire() { pthread_mutex_lock(&mutex_); }
 void Lock::release() { pthread_mutex_unlock(&mutex_); }
-void Lock::renew() { pthread_mutex_init(&mutex_, nullptr); }
+
+void locks_renew() {
+    for (Lock *each = locks; each; each = each->next_) pthread_mutex_init(&each->mutex_, nullptr);
+}
 
 bool start_thread(void *(*run)(void *)) {
     sigset_t all, before;
@@ -67,6 +97,7 @@ void warn_once(const char *format, ...) {
     bool &known = warned.at(digest_of(text, strlen(text)));
     if (known) return;
     known = true;
+    WithoutSignals quiet;
     dprintf(STDERR_FILENO, "r3bench recorder: %s\n", text);
 }
 
@@ -84,6 +115,7 @@ bool write_at(int file, const void *data, size_t nbytes, uint64_t offset) {
 bool write_whole(const char *path, const void *data, size_t nbytes) {
     Text building;
     building.add("%s.tmp%d", path, getpid());
+    WithoutSignals quiet;
     int file = open(building.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     bool written = file >= 0 && write_at(file, data, nbytes, 0);
     if (file >= 0) written = close(file) == 0 && written;

@@ -17,14 +17,18 @@ timespec after(double seconds);  // from now, as locks and conditions take it
 // A lock that is given up after a time, so that a hang of ours never hangs the application.
 class Lock {
 public:
+    Lock();
     bool acquire(double timeout_s);
     void acquire();
     void release();
-    void renew();  // in a child after fork, where the owner may be gone
 
 private:
+    friend void locks_renew();
     pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+    Lock *next_;
 };
+
+void locks_renew();  // in a child after fork, where the owners are gone
 
 class Held {
 public:

@@ -6,6 +6,7 @@
 #include "pipeline.h"
 #include "plan.h"
 #include "system.h"
+#include "timing.h"
 
 namespace r3 {
 
@@ -33,6 +34,26 @@ void extend(Vector<Run> &runs, uint64_t page, int64_t place) {
 }
 
 }  // namespace
+
+Problem read_arguments(const Kernel &kernel, const Launch &launch, Vector<unsigned char> &into) {
+    size_t nbytes = 0, given = 0;
+    for (const Parameter &parameter : kernel.parameters)
+        if (parameter.offset + parameter.nbytes > nbytes) nbytes = parameter.offset + parameter.nbytes;
+    into.resize(nbytes);
+    for (size_t i = 0; launch.parameters && i < kernel.parameters.size(); i++) {
+        const Parameter &parameter = kernel.parameters[i];
+        memcpy(&into[parameter.offset], launch.parameters[i], parameter.nbytes);
+    }
+    if (launch.parameters || !nbytes) return nullptr;
+    const void *block = nullptr;
+    for (void **extra = launch.extra; extra && uintptr_t(*extra) != EXTRA_END; extra += 2) {
+        if (uintptr_t(*extra) == EXTRA_BUFFER) block = extra[1];
+        if (uintptr_t(*extra) == EXTRA_SIZE) given = *static_cast<size_t *>(extra[1]);
+    }
+    if (!block || given < nbytes) return "its arguments were not given in a way that is known";
+    memcpy(into.begin(), block, nbytes);
+    return nullptr;
+}
 
 uint64_t recorded_bytes() { return __atomic_load_n(&total_bytes, __ATOMIC_RELAXED); }
 
@@ -72,41 +93,19 @@ Problem Unit::before() {
 
 Problem Unit::refused() {
     if (!kernel_describe(*kernel_, launch_.function)) return "this driver does not say what parameters kernels have";
-    if (Problem problem = read_arguments()) return problem;
+    if (Problem problem = read_arguments(*kernel_, launch_, arguments_)) return problem;
+    if (kernel_->module && kernel_->module->textured) return "its module has texture references";
     return takes_texture() ? "it takes a texture or surface object" : nullptr;
-}
-
-Problem Unit::read_arguments() {
-    size_t nbytes = 0;
-    for (const Parameter &parameter : kernel_->parameters)
-        if (parameter.offset + parameter.nbytes > nbytes) nbytes = parameter.offset + parameter.nbytes;
-    arguments_.resize(nbytes);
-    if (launch_.parameters) {
-        for (size_t i = 0; i < kernel_->parameters.size(); i++) {
-            const Parameter &parameter = kernel_->parameters[i];
-            memcpy(&arguments_[parameter.offset], launch_.parameters[i], parameter.nbytes);
-        }
-        return nullptr;
-    }
-    const void *block = nullptr;
-    size_t given = 0;
-    for (void **extra = launch_.extra; extra && uintptr_t(*extra) != EXTRA_END; extra += 2) {
-        if (uintptr_t(*extra) == EXTRA_BUFFER) block = extra[1];
-        if (uintptr_t(*extra) == EXTRA_SIZE) given = *static_cast<size_t *>(extra[1]);
-    }
-    if (nbytes && (!block || given < nbytes)) return "its arguments were not given in a way that is known";
-    if (nbytes) memcpy(arguments_.begin(), block, nbytes);
-    return nullptr;
 }
 
 // Handles are numbers like others: in a program that has textures, a number equal to one counts as one.
 bool Unit::takes_texture() const {
-    for (const Parameter &parameter : kernel_->parameters) {
-        uint64_t word = 0;
-        if (parameter.nbytes != sizeof word) continue;
-        memcpy(&word, &arguments_[parameter.offset], sizeof word);
-        if (memory_is_texture(word)) return true;
-    }
+    for (const Parameter &parameter : kernel_->parameters)
+        for (size_t at = 0; at + sizeof(uint64_t) <= parameter.nbytes; at += sizeof(uint64_t)) {
+            uint64_t word;
+            memcpy(&word, &arguments_[parameter.offset + at], sizeof word);
+            if (memory_is_texture(word)) return true;
+        }
     return false;
 }
 
@@ -132,6 +131,7 @@ Problem Unit::set_aside_variables() {
 Problem Unit::set_aside_reachable() {
     Vector<char> seen;
     seen.resize(reach_.known.size());
+    uint64_t here = memory_device();
     for (bool more = true; more;) {
         more = false;
         for (size_t i = 0; i < seen.size(); i++) {
@@ -139,7 +139,7 @@ Problem Unit::set_aside_reachable() {
             seen[i] = 1, more = true;
             const Allocation &found = reach_.known[i];
             Buffer *buffer = add(found.address, found.nbytes, found.kind, nullptr);
-            buffer->number = found.number;
+            buffer->number = found.number, buffer->away = !(found.devices & here);
             if (Problem problem = set_aside(*buffer, buffer->before)) return problem;
         }
     }
@@ -151,7 +151,7 @@ Problem Unit::set_aside(Buffer &buffer, Moment &moment) {
     bool first = &moment == &buffer.before;
     Pages *before = first ? nullptr : &buffer.before.pages;
     Reach *reach = first ? &reach_ : nullptr;
-    if (!pages_look(buffer.address, buffer.nbytes, staging_, before, moment.pages, reach))
+    if (!pages_look(buffer.address, buffer.nbytes, buffer.away, staging_, before, moment.pages, reach))
         return "its memory could not be read";
     Vector<Piece> &pieces = moment.pieces;
     for (uint64_t page = 0; page < moment.pages.flags.size(); page++) {
@@ -218,8 +218,8 @@ Problem Unit::write(Buffer &buffer, Moment &moment) {
             bool apart = count && from + count != page;
             if ((apart || count == COPIED_PAGES) && !flush()) return NOT_COPIED;
             size_t known = places_.size();
-            if (recorded_bytes() + known * PAGE_BYTES >= plan().most_bytes) return TOO_LARGE;
             place = int64_t(places_.at(moment.pages.digests[page]));
+            if (recorded_bytes() + places_.size() * PAGE_BYTES > plan().most_bytes) return TOO_LARGE;
             if (size_t(place) == known && !count++) from = page;
         }
         extend(moment.runs, page, place);
@@ -245,7 +245,8 @@ void Unit::describe(double seconds) {
     facts_.add("{\"kernel\": ").quoted(kernel_->name);
     facts_.add(", \"occurrence\": %ld, \"seconds\": %.6f, \"gpu_seconds\": %.9f, ", occurrence_, when_, seconds);
     describe_launch(facts_, launch_);
-    facts_.add("\"pause_seconds\": %.6f, \"parameters\": [", elapsed() - when_);
+    facts_.add("\"events_seconds\": %.9f, \"pause_seconds\": %.6f, \"parameters\": [", events_seconds(),
+               elapsed() - when_);
     for (size_t i = 0; i < kernel_->parameters.size(); i++)
         facts_.add("%s[%zu, %zu]", i ? ", " : "", kernel_->parameters[i].offset, kernel_->parameters[i].nbytes);
     facts_.add("], \"arguments\": \"").hex(arguments_.begin(), arguments_.size()).add("\", \"image\": ");

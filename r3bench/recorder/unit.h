@@ -38,8 +38,12 @@ struct Buffer {
     const char *kind;
     const char *symbol;  // of a variable, or null
     uint64_t number;
+    bool away;  // another device's, which only copies read for sure
     Moment before, after;
 };
+
+// The bytes of a launch's arguments, however they were passed.
+Problem read_arguments(const Kernel &kernel, const Launch &launch, Vector<unsigned char> &into);
 
 class Unit {
 public:
@@ -55,7 +59,6 @@ public:
     Handle context() const { return context_; }
 
 private:
-    Problem read_arguments();
     bool takes_texture() const;
     Problem set_aside_variables();
     Problem set_aside_reachable();

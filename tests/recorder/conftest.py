@@ -5,11 +5,14 @@ from __future__ import annotations
 import platform
 import subprocess
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from r3bench import frontend
+from r3bench.record import application, dump
 
 HERE = Path(__file__).parent
 Build = Callable[..., Path]
@@ -45,6 +48,30 @@ def program(fake_driver: Path, tmp_path_factory: pytest.TempPathFactory) -> Buil
         return built[name, *flags]
 
     return build
+
+
+@pytest.fixture
+def recorded(program: Build, tmp_path: Path) -> Callable[..., Recorded]:
+    """Runs a situation under a plan; what was left on disk."""
+
+    def go(situation: str, *arguments: str, programs: str = "situations", **chosen: Any) -> Recorded:
+        plan = application.Plan(folder=tmp_path / "dump", **chosen)
+        status, output = application.run([str(program(programs)), situation, *arguments], plan, keep_output=True)
+        return Recorded(status, output.decode(), list(dump.launches(plan.folder)), dump.coverage(plan.folder))
+
+    return go
+
+
+@dataclass
+class Recorded:
+    status: int
+    output: str
+    launches: list[dump.Launched]
+    coverage: list[dict[str, Any]]
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        return {why: n for p in self.coverage for k in p["kernels"] for why, n in k["reasons"].items()}
 
 
 @pytest.fixture(autouse=True)

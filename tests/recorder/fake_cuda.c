@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -82,7 +83,8 @@ Result cuCtxSetCurrent(Handle context) {
     return context == &contexts[current] ? SUCCESS : INVALID;
 }
 Result cuCtxGetLimit(size_t *value, int limit) { return *value = (size_t)1024 << limit, SUCCESS; }
-Result cuDevicePrimaryCtxReset_v2(int device) { return generation++, device > 1 ? INVALID : SUCCESS; }
+Result cuDevicePrimaryCtxRetain(Handle *context, int device) { return *context = &contexts[device], SUCCESS; }
+Result cuDevicePrimaryCtxReset_v2(int device);
 Handle fakeContext(int device) { return &contexts[device]; }
 
 // Calls that synchronize or allocate break a capture that is under way, unless the thread says that it knows.
@@ -157,10 +159,33 @@ static Result allocated(Address *at, size_t nbytes) {
     return *at = (Address)(uintptr_t)bytes, SUCCESS;
 }
 static void *host(Address at) { return (void *)(uintptr_t)at; }
+// Who owns what, as far as it is asked for: own kernels end the program where they are given another device's.
+static struct {
+    Address at;
+    size_t nbytes;
+    int device;
+} owned[64];
+static int owners;
+static void own(Address at, size_t nbytes) {
+    int next = __atomic_fetch_add(&owners, 1, __ATOMIC_SEQ_CST);
+    if (next < 64) owned[next].at = at, owned[next].nbytes = nbytes, owned[next].device = current;
+}
+static int owner(Address at) {
+    for (int i = owners < 64 ? owners : 64; i-- > 0;)
+        if (owned[i].at <= at && at < owned[i].at + owned[i].nbytes) return owned[i].device;
+    return current;
+}
+// With FAKE_STRICT_RESET what was allocated is gone, and what reads it ends the program.
+Result cuDevicePrimaryCtxReset_v2(int device) {
+    generation++;
+    for (int i = 0; getenv("FAKE_STRICT_RESET") && i < owners; i++)
+        if (owned[i].device == device) mprotect(host(owned[i].at), (owned[i].nbytes + 4095) / 4096 * 4096, PROT_NONE);
+    return device > 1 ? INVALID : SUCCESS;
+}
 Result cuMemAlloc_v2(Address *at, size_t nbytes) {
     if (__atomic_load_n(&used, __ATOMIC_SEQ_CST) + nbytes > device_bytes()) return OUT_OF_MEMORY;
     Result result = allocated(at, nbytes);
-    if (!result) __atomic_add_fetch(&used, malloc_usable_size(host(*at)), __ATOMIC_SEQ_CST);
+    if (!result) __atomic_add_fetch(&used, malloc_usable_size(host(*at)), __ATOMIC_SEQ_CST), own(*at, nbytes);
     return result;
 }
 Result cuMemAllocPitch_v2(Address *at, size_t *pitch, size_t width, size_t height, unsigned element) {
@@ -169,13 +194,27 @@ Result cuMemAllocPitch_v2(Address *at, size_t *pitch, size_t width, size_t heigh
     return allocated(at, *pitch * height);
 }
 Result cuMemAllocManaged(Address *at, size_t nbytes, unsigned flags) { return (void)flags, allocated(at, nbytes); }
-Result cuMemAllocAsync(Address *at, size_t nbytes, Handle stream) { return (void)stream, allocated(at, nbytes); }
+static Result captured_memory(int type, Address *at, size_t nbytes);
+Result cuMemAllocAsync(Address *at, size_t nbytes, Handle stream) {
+    return capturing && stream == capture_stream ? captured_memory(10, at, nbytes) : allocated(at, nbytes);
+}
 Result cuMemAllocAsync_ptsz(Address *at, size_t nbytes, Handle stream) { return cuMemAllocAsync(at, nbytes, stream); }
 Result cuMemFree_v2(Address at) {
     __atomic_sub_fetch(&used, malloc_usable_size(host(at)), __ATOMIC_SEQ_CST);
     return free(host(at)), unsafe();
 }
-Result cuMemFreeAsync(Address at, Handle stream) { return (void)stream, free(host(at)), SUCCESS; }
+Result cuMemFreeAsync(Address at, Handle stream) {
+    if (capturing && stream == capture_stream) return captured_memory(11, &at, 4096);
+    return free(host(at)), SUCCESS;
+}
+// What is mapped cannot be read before access is given.
+Result cuMemMap(Address at, size_t nbytes, size_t offset, uint64_t handle, uint64_t flags) {
+    void *made = mmap(host(at), nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    return (void)offset, (void)handle, (void)flags, made == host(at) ? SUCCESS : INVALID;
+}
+Result cuMemSetAccess(Address at, size_t nbytes, const int *access, size_t count) {
+    return (void)count, mprotect(host(at), nbytes, access[2] ? PROT_READ | PROT_WRITE : PROT_NONE) ? INVALID : SUCCESS;
+}
 Result cuMemHostAlloc(void **at, size_t nbytes, unsigned flags) {
     return flags && getenv("FAKE_NO_PINNED_MEMORY") ? OUT_OF_MEMORY : allocated((Address *)at, nbytes);
 }
@@ -206,6 +245,9 @@ Result cuModuleLoadData(Handle *module, const void *image) {
     if (!strstr(text, ".version") || (own && !getenv("FAKE_OWN_KERNELS"))) return INVALID_IMAGE;
     if (own) return *module = &own_module, SUCCESS;
     return *module = strstr(text, "tuned") ? &tuned_module : &device_module, SUCCESS;
+}
+Result cuModuleGetTexRef(Handle *reference, Handle module, const char *name) {
+    return *reference = module, name ? SUCCESS : INVALID;
 }
 Result cuModuleUnload(Handle module) { return module ? SUCCESS : INVALID; }
 Result cuModuleGetFunction(Handle *function, Handle module, const char *name) {

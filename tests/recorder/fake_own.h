@@ -12,6 +12,7 @@ static void own_pages(void **parameters, const Dims *dims) {
     uint64_t(*spans)[2] = *(void **)parameters[5];
     unsigned char *flags = *(unsigned char **)parameters[4], *marks = *(unsigned char **)parameters[9];
     (void)dims;
+    if (owner((Address)(uintptr_t)*(unsigned char **)parameters[0]) != current) abort();
     if (!strcmp(getenv("FAKE_OWN_KERNELS"), "idle")) return (void)memset(flags, 0, (nbytes + 4095) / 4096);
     for (uint64_t page = 0; page * 4096 < nbytes; page++) {
         const unsigned char *bytes = at + page * 4096;

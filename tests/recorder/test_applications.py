@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from r3bench import store
 from r3bench.cli import main
 from r3bench.record import application, conversion, dump
-from tests.recorder.conftest import Build
+from tests.recorder.conftest import Build, Recorded
 
 WAYS = {
     "dlsym": (),
@@ -42,30 +41,6 @@ def test_launches_become_captures(way: str, program: Build, tmp_path: Path, capf
     assert np.array_equal(before, 2.0 * np.arange(1, 1001))
     assert np.array_equal(last.after["arg0"].view(np.float64), before + 2.5 * np.arange(1, 1001))
     assert set(last.after) == {"arg0"}
-
-
-@pytest.fixture
-def recorded(program: Build, tmp_path: Path) -> Callable[..., Recorded]:
-    """Runs a situation under a plan; what was left on disk."""
-
-    def go(situation: str, **chosen: Any) -> Recorded:
-        plan = application.Plan(folder=tmp_path / "dump", **chosen)
-        status, output = application.run([str(program("situations")), situation], plan, keep_output=True)
-        return Recorded(status, output.decode(), list(dump.launches(plan.folder)), dump.coverage(plan.folder))
-
-    return go
-
-
-@dataclass
-class Recorded:
-    status: int
-    output: str
-    launches: list[dump.Launched]
-    coverage: list[dict[str, Any]]
-
-    @property
-    def reasons(self) -> dict[str, int]:
-        return {why: n for p in self.coverage for k in p["kernels"] for why, n in k["reasons"].items()}
 
 
 def test_a_busy_device_is_waited_for_no_longer_than_the_time_out(recorded: Callable[..., Recorded]) -> None:
@@ -169,7 +144,7 @@ def test_what_fails_is_told_once_and_the_program_goes_on(
 
 def test_a_disk_that_refuses(program: Build, tmp_path: Path) -> None:
     plan = application.Plan(folder=tmp_path / "dump")
-    moved = f"mv {plan.folder}/plan {tmp_path}/plan && rmdir {plan.folder}"
+    moved = f"mv {plan.folder}/plan-* {tmp_path}/plan && rmdir {plan.folder}"
     script = f"{moved} && R3BENCH_PLAN={tmp_path}/plan exec {program('plain')}"
     assert application.run(["sh", "-c", script], plan, keep_output=True) == (0, b"4.5\n")
     assert not plan.folder.exists()

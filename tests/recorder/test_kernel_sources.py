@@ -73,6 +73,16 @@ def test_units_that_do_not_name_the_kernel_come_last(tmp_path: Path) -> None:
     assert sources.compiled.cache_info().misses == 1
 
 
+def test_a_file_is_compiled_once_for_all_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {"k.cu": "".join(f"__global__ void k{i}(int* a) {{ *a = {i}; }}\n" for i in range(3))}
+    unit = sources.Unit(Path(), "k.cu", (), texts, frontend.compile_ir(texts, "k.cu", debug=True))
+    compile_ir, calls = frontend.compile_ir, []
+    monkeypatch.setattr(frontend, "compile_ir", lambda *given, **how: calls.append(how) or compile_ir(*given, **how))
+    found = [sources.found_in(unit, symbol=f"_Z2k{i}Pi", top=Path()) for i in range(3)]
+    assert [each.demangled for each in found] == ["k0", "k1", "k2"]
+    assert len(calls) == 1
+
+
 @needs_headers
 def test_headers_of_the_application_come_along(tmp_path: Path) -> None:
     (tmp_path / "include").mkdir()
