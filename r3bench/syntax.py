@@ -1,6 +1,6 @@
 """CUDA C++ as text that can be read and edited: where a kernel is, what its parameters say, edits by byte range.
 
-Nothing here knows what an edit means; :mod:`r3bench.evolve.rules` does. Positions are byte offsets into the UTF-8 text,
+Nothing here knows what an edit means; :mod:`r3bench.rules` does. Positions are byte offsets into the UTF-8 text,
 lines count from 1. tree-sitter reads on after an error, and where it loses the kernel itself the kernel is found by its
 brackets, so a file that is strange elsewhere can still be edited here.
 """

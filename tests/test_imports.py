@@ -21,7 +21,7 @@ LAYERS = (
     ("model",),
     ("nouns",),
     ("compare", "stats", "syntax", "ptxtext", "space", "toolkit", "calibration"),
-    ("store", "worktree", "frontend", "lowering", "devices", "overrides"),
+    ("store", "worktree", "frontend", "lowering", "devices", "overrides", "rules"),
     ("remix", "commits", "recorder"),
     ("toolchain",),
     ("windows",),

@@ -11,10 +11,10 @@ import numpy as np
 from r3bench import store
 from r3bench.compare import default_tolerance
 from r3bench.evolve.opened import definitions, opened, shown, surroundings
-from r3bench.evolve.rules.subject import Subject
 from r3bench.evolve.sources import is_disjoint
 from r3bench.model import Allocation, Capture, Parameter, ReplayUnit, Target
 from r3bench.overrides import tolerances_text
+from r3bench.rules.subject import Subject
 from r3bench.space import unit_facts
 from r3bench.syntax import plain_name
 

@@ -14,13 +14,13 @@ from r3bench.evolve.finalists import finalists
 from r3bench.evolve.neighbours import changed_kernels
 from r3bench.evolve.own import own_compiler
 from r3bench.evolve.promote import Court, Verdicts, claims, promote
-from r3bench.evolve.rules import RULES, relied_on
 from r3bench.evolve.sources import RECORDED, Source
 from r3bench.evolve.split import split
 from r3bench.evolve.start import Start
 from r3bench.ledger import Arm, KernelResult, Share
 from r3bench.model import Configuration, Variant
 from r3bench.nouns import encode
+from r3bench.rules import RULES, relied_on
 from r3bench.syntax import plain_name
 
 Ending = Literal["improved", "not improved", "failed", "interrupted"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from r3bench.evolve.rules.subject import Subject
+from r3bench.rules.subject import Subject
 from r3bench.syntax import kernels, text_of
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -22,9 +23,11 @@ from r3bench.evolve.edits import revised
 from r3bench.evolve.program import Program
 from r3bench.evolve.prompt import Prompt, Prompter
 from r3bench.evolve.propose import Proposer, Reply, check_proposers, open_proposers
+from r3bench.evolve.propose.apart import Apart
 from r3bench.evolve.propose.keys import hidden
 from r3bench.ledger import Ledger
 from r3bench.nouns import encode
+from r3bench.rules import ALL
 from tests.search.fake_server import FAKE, TEXT, capture
 from tests.search.model_server import ModelServer, Response, failed, nobody, said
 
@@ -360,6 +363,23 @@ def test_the_rules_come_to_an_end_and_repair_nothing() -> None:
         replies(proposer, asked)
     with pytest.raises(Exhausted):
         proposer.propose(asked[0].repaired("x", "y"))
+
+
+def test_rules_whose_process_is_killed_answer_the_next_question() -> None:
+    apart = Apart()
+    first = apart.ask(BRIEF.subject, ALL, 0)
+    assert apart._process is not None
+    apart._process.kill()
+    with pytest.raises(ModelError, match=r"the process of the rules ended \(-9\)"):
+        apart.ask(BRIEF.subject, ALL, 1)
+    assert apart.ask(BRIEF.subject, ALL, 0) == first
+    apart.close()
+    with pytest.raises(ModelError, match="the rules were stopped"):
+        apart.ask(BRIEF.subject, ALL, 0)
+
+
+def test_the_process_of_the_rules_ends_with_whoever_asks() -> None:
+    assert subprocess.run([sys.executable, "-m", "r3bench.rules"], input=b"", timeout=60, check=False).returncode == 0
 
 
 def test_equal_seeds_give_equal_rules() -> None:

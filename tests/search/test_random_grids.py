@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from r3bench.devices import Device
-from r3bench.evolve.rules import RULES, proposals
-from r3bench.evolve.rules.subject import Subject
 from r3bench.model import LaunchConfig, LaunchRule
+from r3bench.rules import RULES, proposals
+from r3bench.rules.subject import Subject
 from r3bench.toolchain import Compiler
 from tests.device.run_kernel import Runner
 from tests.search.random_grids import BLOCK, GRID, HALO, HEIGHT, OWN, WIDTH, Kernel

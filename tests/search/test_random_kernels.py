@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from r3bench.devices import Device
-from r3bench.evolve.rules import RULES, Subject, proposals
+from r3bench.rules import RULES, Subject, proposals
 from r3bench.toolchain import Compiler
 from tests.device.run_kernel import Runner
 from tests.search.random_kernels import LENGTH, THREADS, Kernel

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from r3bench import frontend, syntax
+from r3bench import frontend, rules, syntax
 from r3bench.errors import BuildError
-from r3bench.evolve import rules
-from r3bench.evolve.rules import RULES, Subject, proposals, relied_on
+from r3bench.rules import RULES, Subject, proposals, relied_on
 
 HERE = Path(__file__).resolve().parent
 SIGNATURE = "float* a, float* b, int* c, float x, double y, int n"

@@ -6,10 +6,9 @@ import re
 
 import pytest
 
-from r3bench import frontend
-from r3bench.evolve import rules
-from r3bench.evolve.rules import RULES, proposals
-from r3bench.evolve.rules.subject import Subject
+from r3bench import frontend, rules
+from r3bench.rules import RULES, proposals
+from r3bench.rules.subject import Subject
 
 INDEX = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
 ROW = "int k = blockIdx.y * blockDim.y + threadIdx.y;"

@@ -1,19 +1,24 @@
-"""The rules as a proposer: no model, nothing to pay, the same answers for the same seed."""
+"""The rules as a proposer: no model, nothing to pay, the same answers for the same seed.
+
+They work in processes beside the search (apart.py): as many as leave most of the machine to builds.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
 from random import Random
+from zlib import crc32
 
 from r3bench.errors import Exhausted
 from r3bench.evolve.opened import definitions
 from r3bench.evolve.prompt import Prompt
+from r3bench.evolve.propose.apart import Apart
 from r3bench.evolve.propose.reply import Reply
-from r3bench.evolve.rules import ALL, Chain, Proposal, proposals
-from r3bench.evolve.rules.subject import Subject
 from r3bench.model import LaunchRule
+from r3bench.rules import ALL, Chain, Proposal
+from r3bench.rules.subject import Subject
 
 
 class RuleProposer:
@@ -21,17 +26,23 @@ class RuleProposer:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
+        self._apart = [Apart() for _ in range(max(1, len(os.sched_getaffinity(0)) // 4))]
 
     def propose(self, prompt: Prompt) -> Reply:
         """Exhausted for a repair, and where no rule changes the parent."""
-        left = proposals(_subject(prompt), self._order(prompt)) if not prompt.turn else iter(())
-        chosen = next(islice(left, prompt.asked, None), None)
+        chosen = self._chosen(prompt) if not prompt.turn else None
         if chosen is None:
             raise Exhausted(f"the rules have nothing more to say on {prompt.parent.id}")
         return Reply(text=answer(prompt, chosen), origin=f"rules:{chosen.rule}", model="rules")
 
     def close(self) -> None:
-        pass
+        for each in self._apart:
+            each.close()
+
+    def _chosen(self, prompt: Prompt) -> Proposal | None:
+        """What one process says of a parent: it remembers what the rules made of it before."""
+        one = crc32(f"{prompt.kernel} {prompt.parent.id}".encode()) % len(self._apart)
+        return self._apart[one].ask(_subject(prompt), self._order(prompt), prompt.asked)
 
     def _order(self, prompt: Prompt) -> list[Chain]:
         """By chance, but for the first text: there the longest chain comes first, for searches that are short."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from r3bench.evolve.rules.analysis.declared import words
-from r3bench.evolve.rules.analysis.facts import Facts
-from r3bench.evolve.rules.analysis.names import Variable, holds, is_block
-from r3bench.evolve.rules.analysis.polynomials import Polynomial, multiple, named, number, polynomial
-from r3bench.evolve.rules.grid import SHARING, Index, condition, indices, is_return, terms
-from r3bench.evolve.rules.memory import is_load
-from r3bench.evolve.rules.motion import Rewrite
-from r3bench.evolve.rules.subject import Subject
 from r3bench.model import Dim3
+from r3bench.rules.analysis.declared import words
+from r3bench.rules.analysis.facts import Facts
+from r3bench.rules.analysis.names import Variable, holds, is_block
+from r3bench.rules.analysis.polynomials import Polynomial, multiple, named, number, polynomial
+from r3bench.rules.grid import SHARING, Index, condition, indices, is_return, terms
+from r3bench.rules.memory import is_load
+from r3bench.rules.motion import Rewrite
+from r3bench.rules.subject import Subject
 from r3bench.syntax import Node, side, text_of, walk
 
 _MOST_BYTES = 48 * 1024  # of shared memory that a block can declare

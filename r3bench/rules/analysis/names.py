@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from r3bench.evolve.rules.analysis.declared import Declared, words
-from r3bench.evolve.rules.analysis.dtypes import C_NAMES, expression_type
+from r3bench.rules.analysis.declared import Declared, words
+from r3bench.rules.analysis.dtypes import C_NAMES, expression_type
 from r3bench.syntax import Function, Node, text_of, walk
 
 LOOPS = words("for_statement while_statement do_statement for_range_loop")

@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from r3bench.evolve.rules.analysis.declared import Declared, words
-from r3bench.evolve.rules.analysis.effects import Effect, effects
-from r3bench.evolve.rules.analysis.names import LOOPS, Base, Names, Variable, holds, is_block
-from r3bench.evolve.rules.analysis.reads import IRREGULAR, Needs, needs
+from r3bench.rules.analysis.declared import Declared, words
+from r3bench.rules.analysis.effects import Effect, effects
+from r3bench.rules.analysis.names import LOOPS, Base, Names, Variable, holds, is_block
+from r3bench.rules.analysis.reads import IRREGULAR, Needs, needs
 from r3bench.syntax import Function, Node, text_of, walk
 
 _CONTROL = re.compile(r"\b(return|break|continue|goto|if|else|for|while|do|switch|asm|throw)\b|[{}]|\?;")

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from r3bench.evolve.rules.analysis.declared import INDEX_NAMES, Declared, is_pure, words
-from r3bench.evolve.rules.analysis.dtypes import FLOATS
-from r3bench.evolve.rules.analysis.names import Base, Names, Variable
+from r3bench.rules.analysis.declared import INDEX_NAMES, Declared, is_pure, words
+from r3bench.rules.analysis.dtypes import FLOATS
+from r3bench.rules.analysis.names import Base, Names, Variable
 from r3bench.syntax import Node, text_of, walk
 
 _VALUES = words(

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from r3bench.evolve.rules.analysis.facts import Facts
-from r3bench.evolve.rules.analysis.names import is_block
-from r3bench.evolve.rules.analysis.reads import Needs
+from r3bench.rules.analysis.facts import Facts
+from r3bench.rules.analysis.names import is_block
+from r3bench.rules.analysis.reads import Needs
 from r3bench.syntax import Edit, Node, apply, text_of, walk
 
 _COST = {"*": 2, "/": 8, "%": 8}

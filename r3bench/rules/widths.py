@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from r3bench.evolve.rules.analysis.declared import words
-from r3bench.evolve.rules.analysis.facts import Facts
-from r3bench.evolve.rules.analysis.names import Variable, holds
-from r3bench.evolve.rules.subject import Subject
+from r3bench.rules.analysis.declared import words
+from r3bench.rules.analysis.facts import Facts
+from r3bench.rules.analysis.names import Variable, holds
+from r3bench.rules.subject import Subject
 from r3bench.syntax import Edit, Node, apply, is_field, side, text_of, walk
 
 _NARROW = {"int64": "int", "uint64": "unsigned int"}

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from r3bench.evolve.rules.analysis.declared import INDEX_NAMES, MATH, Declared
+from r3bench.rules.analysis.declared import INDEX_NAMES, MATH, Declared
 from r3bench.syntax import Node, text_of
 
 C_NAMES = {

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
-from r3bench.evolve.rules.analysis.facts import Facts
-from r3bench.evolve.rules.analysis.names import Variable, holds
+from r3bench.rules.analysis.facts import Facts
+from r3bench.rules.analysis.names import Variable, holds
 from r3bench.syntax import Function, Node, side, text_of
 
 _MOST_TERMS = 32

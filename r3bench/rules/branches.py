@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from r3bench.evolve.rules.analysis.facts import Facts
-from r3bench.evolve.rules.analysis.names import is_block
-from r3bench.evolve.rules.grid import condition
-from r3bench.evolve.rules.motion import Rewrite
-from r3bench.evolve.rules.subject import Subject, repeat
+from r3bench.rules.analysis.facts import Facts
+from r3bench.rules.analysis.names import is_block
+from r3bench.rules.grid import condition
+from r3bench.rules.motion import Rewrite
+from r3bench.rules.subject import Subject, repeat
 from r3bench.syntax import Node, side, text_of, walk
 
 _MOST = 4  # assignments in a branch

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from r3bench.evolve.rules.analysis.declared import is_pure
-from r3bench.evolve.rules.analysis.names import Base, Names, Variable
-from r3bench.evolve.rules.analysis.reads import place, pointed, summary
+from r3bench.rules.analysis.declared import is_pure
+from r3bench.rules.analysis.names import Base, Names, Variable
+from r3bench.rules.analysis.reads import place, pointed, summary
 from r3bench.syntax import Node, text_of, walk
 
 _FENCES = re.compile(r"__(syncthreads|syncwarp|threadfence|barrier|nanosleep|syncthreads_\w+|threadfence_\w+)")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from r3bench.evolve.rules.analysis.facts import Facts
-from r3bench.evolve.rules.analysis.names import Variable
-from r3bench.evolve.rules.analysis.reads import Needs
-from r3bench.evolve.rules.motion import Rewrite, hoistable, share
-from r3bench.evolve.rules.subject import Subject, repeat
+from r3bench.rules.analysis.facts import Facts
+from r3bench.rules.analysis.names import Variable
+from r3bench.rules.analysis.reads import Needs
+from r3bench.rules.motion import Rewrite, hoistable, share
+from r3bench.rules.subject import Subject, repeat
 from r3bench.syntax import Node, is_field, side, text_of, walk
 
 

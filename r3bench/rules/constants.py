@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from r3bench.evolve.rules.subject import Subject, indented
+from r3bench.rules.subject import Subject, indented
 from r3bench.syntax import Edit, apply, text_of
 
 _MOST_LINES = 150  # of a body that is written twice

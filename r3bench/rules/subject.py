@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from r3bench.evolve.rules.analysis.declared import Declared, declared
-from r3bench.evolve.rules.analysis.facts import Facts
-from r3bench.evolve.rules.motion import Rewrite
 from r3bench.model import Dim3
+from r3bench.rules.analysis.declared import Declared, declared
+from r3bench.rules.analysis.facts import Facts
+from r3bench.rules.motion import Rewrite
 from r3bench.syntax import Function, find_kernel, functions, text_of, walk
 
 
@@ -40,7 +41,7 @@ class Subject:
 
     def facts(self, name: str = "") -> Facts:
         """What is known of the kernel, or of a device function: there nothing says where its pointers lead."""
-        return Facts(self.function(name), self.known(), self.disjoint and not name)
+        return _facts(self, name)
 
     def reachable(self) -> list[str]:
         """The device functions of this text that the kernel calls, directly or not."""
@@ -55,6 +56,12 @@ class Subject:
 
     def edited(self, text: str) -> Subject:
         return replace(self, text=text)
+
+
+@lru_cache(maxsize=32)
+def _facts(subject: Subject, name: str) -> Facts:
+    """Remembered, for every rule begins with the same text."""
+    return Facts(subject.function(name), subject.known(), subject.disjoint and not name)
 
 
 def repeat(subject: Subject, once: Callable[[Facts, Rewrite], bool], *, where: str = "", rounds: int = 12) -> str:

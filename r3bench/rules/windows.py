@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from r3bench.evolve.rules.analysis.declared import words
-from r3bench.evolve.rules.analysis.facts import Facts
-from r3bench.evolve.rules.analysis.names import Variable, holds, is_block
-from r3bench.evolve.rules.analysis.polynomials import Polynomial, counted, is_kept, multiple, named, polynomial
-from r3bench.evolve.rules.analysis.reads import Needs
-from r3bench.evolve.rules.grid import condition, terms
-from r3bench.evolve.rules.memory import is_load
-from r3bench.evolve.rules.motion import Rewrite
-from r3bench.evolve.rules.subject import Subject, repeat
+from r3bench.rules.analysis.declared import words
+from r3bench.rules.analysis.facts import Facts
+from r3bench.rules.analysis.names import Variable, holds, is_block
+from r3bench.rules.analysis.polynomials import Polynomial, counted, is_kept, multiple, named, polynomial
+from r3bench.rules.analysis.reads import Needs
+from r3bench.rules.grid import condition, terms
+from r3bench.rules.memory import is_load
+from r3bench.rules.motion import Rewrite
+from r3bench.rules.subject import Subject, repeat
 from r3bench.syntax import Node, side, text_of, walk
 
 _JUMPS = words("break_statement continue_statement return_statement goto_statement")

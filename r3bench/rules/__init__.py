@@ -22,20 +22,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import islice
 from math import prod
 
-from r3bench.evolve.rules.arithmetic import exponential, power, reciprocal
-from r3bench.evolve.rules.branches import select
-from r3bench.evolve.rules.constants import expose
-from r3bench.evolve.rules.grid import coarsen, rows, stride
-from r3bench.evolve.rules.loops import interchange, unroll, unroll_by_4
-from r3bench.evolve.rules.memory import accumulate, cache, hoist
-from r3bench.evolve.rules.pointers import restrict
-from r3bench.evolve.rules.subject import Subject
-from r3bench.evolve.rules.tiles import tile
-from r3bench.evolve.rules.widths import index32
-from r3bench.evolve.rules.windows import reuse
 from r3bench.model import Dim3
+from r3bench.rules.arithmetic import exponential, power, reciprocal
+from r3bench.rules.branches import select
+from r3bench.rules.constants import expose
+from r3bench.rules.grid import coarsen, rows, stride
+from r3bench.rules.loops import interchange, unroll, unroll_by_4
+from r3bench.rules.memory import accumulate, cache, hoist
+from r3bench.rules.pointers import restrict
+from r3bench.rules.subject import Subject
+from r3bench.rules.tiles import tile
+from r3bench.rules.widths import index32
+from r3bench.rules.windows import reuse
 from r3bench.syntax import find_kernel
 
 
@@ -124,6 +125,11 @@ def proposals(subject: Subject, chains: Iterable[Chain] = ()) -> Iterator[Propos
         if proposal.text not in seen:
             seen.add(proposal.text)
             yield proposal
+
+
+def nth_proposal(subject: Subject, chains: Iterable[Chain], number: int) -> Proposal | None:
+    """The proposal of that number, from 0; None where there are fewer."""
+    return next(islice(proposals(subject, chains), number, None), None)
 
 
 @lru_cache(maxsize=256)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from r3bench.evolve.rules.analysis.declared import words
-from r3bench.evolve.rules.analysis.effects import Effect
-from r3bench.evolve.rules.analysis.facts import Facts
-from r3bench.evolve.rules.analysis.names import Variable, holds, is_block
-from r3bench.evolve.rules.analysis.polynomials import Polynomial, counted, multiple, polynomial
-from r3bench.evolve.rules.subject import Subject
+from r3bench.rules.analysis.declared import words
+from r3bench.rules.analysis.effects import Effect
+from r3bench.rules.analysis.facts import Facts
+from r3bench.rules.analysis.names import Variable, holds, is_block
+from r3bench.rules.analysis.polynomials import Polynomial, counted, multiple, polynomial
+from r3bench.rules.subject import Subject
 from r3bench.syntax import Edit, Node, apply, side, text_of, walk
 
 _LEAVES = words("break_statement return_statement goto_statement case_statement")

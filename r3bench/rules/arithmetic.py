@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from math import frexp
 
-from r3bench.evolve.rules.analysis.dtypes import FLOATS
-from r3bench.evolve.rules.analysis.facts import Facts
-from r3bench.evolve.rules.motion import Rewrite, share
-from r3bench.evolve.rules.subject import Subject, repeat
+from r3bench.rules.analysis.dtypes import FLOATS
+from r3bench.rules.analysis.facts import Facts
+from r3bench.rules.motion import Rewrite, share
+from r3bench.rules.subject import Subject, repeat
 from r3bench.syntax import Node, side, text_of, walk
 
 

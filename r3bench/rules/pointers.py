@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from r3bench.evolve.rules.analysis.facts import Facts
-from r3bench.evolve.rules.analysis.names import Variable
-from r3bench.evolve.rules.subject import Subject
+from r3bench.rules.analysis.facts import Facts
+from r3bench.rules.analysis.names import Variable
+from r3bench.rules.subject import Subject
 from r3bench.syntax import Edit, Node, apply, text_of, walk
 
 

@@ -12,12 +12,12 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from r3bench.evolve.rules.analysis.declared import is_pure, words
-from r3bench.evolve.rules.analysis.facts import Facts
-from r3bench.evolve.rules.analysis.names import Variable
-from r3bench.evolve.rules.analysis.polynomials import is_settled
-from r3bench.evolve.rules.motion import Rewrite
-from r3bench.evolve.rules.subject import Subject, indented
+from r3bench.rules.analysis.declared import is_pure, words
+from r3bench.rules.analysis.facts import Facts
+from r3bench.rules.analysis.names import Variable
+from r3bench.rules.analysis.polynomials import is_settled
+from r3bench.rules.motion import Rewrite
+from r3bench.rules.subject import Subject, indented
 from r3bench.syntax import Edit, Node, apply, side, text_of, walk
 
 SHARING = re.compile(r"__shared__|__sync\w*|\w+_sync\b|cooperative_groups|warpSize|\bclock\w*\(|__nanosleep")
