@@ -16,7 +16,7 @@ from r3bench.errors import RecordError
 
 PAGE = 4096
 # As stripes.h lays them out.
-_STRIPES, _STRIPE_BYTES = 16, 4 << 20
+STRIPES, STRIPE_BYTES = 16, 4 << 20
 Bytes = NDArray[np.uint8]
 
 
@@ -56,10 +56,10 @@ class Pages:
         """Bytes from page ``first`` on; zeros behind the end of a file."""
         done = 0
         while done < into.size:
-            stripe, within = divmod(first * PAGE + done, _STRIPE_BYTES)
-            start = stripe // _STRIPES * _STRIPE_BYTES + within
-            part = into[done : done + _STRIPE_BYTES - within]
-            found = self.stripes[stripe % _STRIPES][start : start + part.size]
+            stripe, within = divmod(first * PAGE + done, STRIPE_BYTES)
+            start = stripe // STRIPES * STRIPE_BYTES + within
+            part = into[done : done + STRIPE_BYTES - within]
+            found = self.stripes[stripe % STRIPES][start : start + part.size]
             part[: found.size], part[found.size :] = found, 0
             done += part.size
 
@@ -90,7 +90,7 @@ class Launched:
     @property
     def files(self) -> tuple[Path, ...]:
         """The files that hold its pages."""
-        return tuple(self.path.with_suffix(f".bin.{stripe}") for stripe in range(_STRIPES))
+        return tuple(self.path.with_suffix(f".bin.{stripe}") for stripe in range(STRIPES))
 
     @property
     def nbytes(self) -> int:

@@ -1,5 +1,5 @@
-"""What recording and substitution cost on a GPU (needs nvcc and a CUDA device): python tests/benchmarks/recorder.py
-[launches] [snapshots] [replays].
+"""What recording and substitution cost on a GPU (needs nvcc and a CUDA device): python -m tests.benchmarks.recorder
+[launches] [snapshots] [replays] [rounds=7].
 
 Prints the cost of a launch that is counted and of one that is substituted, the pause of a snapshot against a plain
 pinned copy, a sparse pool, replays against their own epilogue, and times in the application against replayed ones.
@@ -7,6 +7,7 @@ pinned copy, a sparse pool, replays against their own epilogue, and times in the
 
 from __future__ import annotations
 
+import mmap
 import os
 import statistics
 import subprocess
@@ -21,14 +22,16 @@ from r3bench import store
 from r3bench.devices import open_device
 from r3bench.record import conversion, dump, trials
 from r3bench.record.application import Plan, run
+from r3bench.record.dump import STRIPE_BYTES, STRIPES
 from r3bench.record.images import find_nvcc
 from r3bench.record.times import times
 from r3bench.record.verification import verify
 from r3bench.toolchain import Compiler
 
 PROGRAMS = Path(__file__).parent.parent / "recorder/programs"
-LAUNCHES, ROUNDS = 100_000, 7
-STRIPE_BYTES = 8 << 20
+LAUNCHES = 100_000
+# As pipeline.cpp writes.
+WRITERS = 10
 
 
 def build_all(folder: Path) -> None:
@@ -43,7 +46,7 @@ def build_all(folder: Path) -> None:
         list(pool.map(lambda command: subprocess.run(command, check=True), commands))
 
 
-def launches(folder: Path) -> None:
+def launches(folder: Path, rounds: int) -> None:
     """Seconds of 100,000 launches of a kernel of two microseconds, by what the recorder does."""
     many = folder / "many"
     (folder / "first").mkdir()
@@ -54,7 +57,7 @@ def launches(folder: Path) -> None:
     (folder / "turn.cubin").write_bytes(image[0])
     (folder / "turn").write_text(f"kernel {launched.kernel}\nimage {folder / 'turn.cubin'}\nblock 128 1 1\n")
     found: dict[str, list[float]] = {"without": [], "counted": [], "substituted": []}
-    for index in range(ROUNDS):
+    for index in range(rounds):
         for name, taken in found.items():
             substitutes = (folder / "turn",) if name == "substituted" else ()
             plan = Plan(folder=folder / f"{name}{index}", max_per_kernel=0, substitutes=substitutes)
@@ -65,15 +68,16 @@ def launches(folder: Path) -> None:
     for name, taken in found.items():
         middle = statistics.median(taken)
         share, each_us = 100 * (middle / base - 1), 1e6 * (middle - base) / LAUNCHES
-        print(f"{name}: {middle:.4f} s, {share:+.2f} %, {each_us:+.3f} us each")
+        print(f"{name}: {middle:.4f} s, {share:+.2f} %, {each_us:+.3f} us each", flush=True)
 
 
-def snapshots(folder: Path) -> None:
+def snapshots(folder: Path, _: int) -> None:
     """Snapshots of 4 GiB without repetition, and of 18.7 GB of which little is used: how long the application pauses,
     and when all is on disk; against a plain pinned copy, and against plain writing to the same disk."""
     large = folder / "large"
     said = subprocess.run([large], capture_output=True, check=True).stdout.decode().strip()
-    print(f"{said}; plain writing to {folder.parent}: {writing(folder) / 1e9:.1f} GB/s")
+    plain_writing = " and ".join(f"{writing(folder, flags) / 1e9:.1f} GB/s {how}" for how, flags in WAYS.items())
+    print(f"{said}; plain writing to {folder.parent}: {plain_writing}", flush=True)
     plain = 1e9 * float(said.split()[-2])
     for command in ([str(large)], [str(folder / "weather"), "pool"]):
         plan = Plan(folder=folder / f"dump{command[-1][-4:]}", max_per_kernel=3)
@@ -89,17 +93,28 @@ def snapshots(folder: Path) -> None:
             )
 
 
-def writing(folder: Path) -> float:
-    """Bytes a second of ten threads that write 4 GiB to 16 files, as the recorder does."""
-    data, count = memoryview(os.urandom(STRIPE_BYTES)), (4 << 30) // STRIPE_BYTES
-    files = [os.open(folder / f"written{i}", os.O_RDWR | os.O_CREAT) for i in range(16)]
-    with ThreadPoolExecutor(10) as pool:
-        begin = time.perf_counter()
-        done = sum(pool.map(lambda i: os.pwrite(files[i % 16], data, i // 16 * STRIPE_BYTES), range(count)))
-        seconds = time.perf_counter() - begin
-    for index, file in enumerate(files):
-        os.close(file)
-        (folder / f"written{index}").unlink()
+WAYS = {"directly": os.O_DIRECT, "through the page cache": 0}
+
+
+def writing(folder: Path, flags: int) -> float:
+    """Bytes a second of threads that write 4 GiB in stripes, as the recorder does; 0 where the disk refuses the way."""
+    data, count = mmap.mmap(-1, STRIPE_BYTES), (4 << 30) // STRIPE_BYTES
+    data.write(os.urandom(STRIPE_BYTES))
+    files = [folder / f"written{i}" for i in range(STRIPES)]
+    try:
+        opened = [os.open(file, os.O_RDWR | os.O_CREAT | flags) for file in files]
+        with ThreadPoolExecutor(WRITERS) as pool:
+            begin = time.perf_counter()
+            place = (divmod(i, STRIPES) for i in range(count))
+            done = sum(pool.map(lambda at: os.pwrite(opened[at[1]], data, at[0] * STRIPE_BYTES), place))
+            seconds = time.perf_counter() - begin
+        for file in opened:
+            os.close(file)
+    except OSError:
+        return 0.0
+    finally:
+        for path in files:
+            path.unlink(missing_ok=True)
     return done / seconds
 
 
@@ -111,7 +126,7 @@ TIMED = (
 )
 
 
-def replays(folder: Path) -> None:
+def replays(folder: Path, _: int) -> None:
     """Replays against the recorded epilogue; times of a launch in the application, and alone with other caches."""
     with closing(open_device("cuda")) as device, Compiler() as compiler:
         for name, *arguments in TIMED:
@@ -125,12 +140,24 @@ def replays(folder: Path) -> None:
                 capture = store.open_capture(conversion.write(path, name, (), [launched], None).path)
                 (found,) = verify(capture, device, compiler, 10)
                 there = times(capture, device, compiler, 1e6 * seconds[launched.kernel])
-                print(f"{name} {launched.kernel}: {found.exact} of {found.runs} exact, {there}", flush=True)
+                around_us = 1e6 * launched.facts["events_seconds"]
+                print(
+                    f"{name} {launched.kernel}: {found.exact} of {found.runs} exact, {there}; two events take "
+                    f"{around_us:.2f} us, which were taken off",
+                    flush=True,
+                )
+
+
+def main(*asked: str) -> None:
+    rounds = next((int(word.removeprefix("rounds=")) for word in asked if word.startswith("rounds=")), 7)
+    parts = [part for part in (launches, snapshots, replays) if part.__name__ in asked]
+    with tempfile.TemporaryDirectory(prefix="r3bench-recorder-") as place:
+        build_all(Path(place))
+        for part in parts or [launches, snapshots, replays]:
+            begin = time.perf_counter()
+            part(Path(place), rounds)
+            print(f"({part.__name__}: {time.perf_counter() - begin:.0f} s)", flush=True)
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(prefix="r3bench-recorder-") as place:
-        build_all(Path(place))
-        for part in (launches, snapshots, replays):
-            if part.__name__ in (sys.argv[1:] or [part.__name__]):
-                part(Path(place))
+    main(*sys.argv[1:])

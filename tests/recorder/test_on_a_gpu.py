@@ -104,6 +104,7 @@ def test_templates_constants_structs_streams_and_pointers_in_buffers(
     ("kind", "kernels"),
     [
         ("graph", {"add": 2}),
+        ("nested", {"add": 2}),
         ("cooperative", {"twice": 1}),
         ("clusters", {"clustered": 1}),
         ("shared", {"shared_sum": 1}),
@@ -115,6 +116,15 @@ def test_ways_to_launch_and_to_get_memory(
     kind: str, kernels: dict[str, int], program: Program, recorded: Callable[..., dict[str, int]]
 ) -> None:
     assert recorded([str(program("kinds.cu", flags=("-lcuda",))), kind]) == kernels
+
+
+def test_a_graph_that_allocates_is_declared(program: Program, tmp_path: Path) -> None:
+    command = [str(program("kinds.cu", flags=("-lcuda",))), "graph-memory"]
+    expected = plain_output(command).encode()
+    assert application.run(command, application.Plan(folder=tmp_path), keep_output=True) == (0, expected)
+    ((kernel,),) = (process["kernels"] for process in dump.coverage(tmp_path))
+    assert (kernel["launches"], kernel["recorded"]) == (3, 1)
+    assert kernel["reasons"] == {"its graph allocates memory": 2}
 
 
 def test_several_gpus(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,6 +66,43 @@ static void graph(float *at) {
     add_some(at);
 }
 
+// A graph that holds another one twice.
+static void nested(float *at) {
+    cudaStream_t stream;
+    cudaGraph_t inner, outer;
+    cudaGraphNode_t nodes[2];
+    cudaGraphExec_t ready;
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    for (int i = 0; i < 2; i++) add_some(at, stream);
+    CHECK(cudaStreamEndCapture(stream, &inner));
+    CHECK(cudaGraphCreate(&outer, 0));
+    for (int i = 0; i < 2; i++) CHECK(cudaGraphAddChildGraphNode(&nodes[i], outer, nodes, i, inner));
+    CHECK(cudaGraphInstantiate(&ready, outer, 0));
+    for (int i = 0; i < 2; i++) CHECK(cudaGraphLaunch(ready, stream));
+    CHECK(cudaStreamSynchronize(stream));
+}
+
+// A graph makes memory, works there, and takes it away again; a launch outside follows.
+static void graph_memory(float *at) {
+    cudaStream_t stream;
+    cudaGraph_t made;
+    cudaGraphExec_t ready;
+    float *inside;
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    CHECK(cudaMallocAsync((void **)&inside, COUNT * sizeof(float), stream));
+    CHECK(cudaMemcpyAsync(inside, at, COUNT * sizeof(float), cudaMemcpyDeviceToDevice, stream));
+    add_some(inside, stream);
+    CHECK(cudaMemcpyAsync(at, inside, COUNT * sizeof(float), cudaMemcpyDeviceToDevice, stream));
+    CHECK(cudaFreeAsync(inside, stream));
+    CHECK(cudaStreamEndCapture(stream, &made));
+    CHECK(cudaGraphInstantiate(&ready, made, 0));
+    for (int i = 0; i < 2; i++) CHECK(cudaGraphLaunch(ready, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    add_some(at);
+}
+
 static void cooperative(float *at) {
     int count = COUNT;
     void *arguments[] = {&at, &count};
@@ -131,6 +168,8 @@ int main(int count, char **given) {
     }
     CHECK(cudaMemcpy(at, host, COUNT * sizeof(float), cudaMemcpyHostToDevice));
     if (!strcmp(kind, "graph")) graph(at);
+    else if (!strcmp(kind, "nested")) nested(at);
+    else if (!strcmp(kind, "graph-memory")) graph_memory(at);
     else if (!strcmp(kind, "cooperative")) cooperative(at);
     else if (!strcmp(kind, "clusters")) clustered<<<160, 128>>>(at, COUNT);
     else if (!strcmp(kind, "shared")) shared(at);
