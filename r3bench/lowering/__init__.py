@@ -107,8 +107,8 @@ def _host_module(module: Module, kernel: Function, prepared: Prepared, triple: s
     signed = Signature(list(zip(names, kinds, strict=True)), arguments, metadata.ranges, alone, not pieces.suspends)
     regions = write_regions(pieces, signed, metadata.marks)
     aligned = all(".aligned." in name for name, _ in suspends if name in BARRIERS)
-    strict = checked.CHECK in module.declarations and aligned
-    driver = write_driver(pieces, regions, prepared.variables.dynamic_offset, strict)
+    asks = checked.CHECK in module.declarations
+    driver = write_driver(pieces, regions, prepared.variables.dynamic_offset, asks, asks and aligned)
     return _assembled(module, [region.text for region in regions], driver, metadata.lines, triple, data_layout)
 
 
@@ -130,7 +130,7 @@ class _Independent:
             f"{group} = distinct !{{}}",
             f"{loop} = distinct !{{{loop}, {parallel}, {once}, {rolled}}}",
             f"{short} = distinct !{{{short}, {parallel}, {often}, {rolled}}}",
-            f"{rare} = distinct !{{{rare}, {parallel}, {scalar}, {rolled}}}",
+            f"{rare} = distinct !{{{rare}, {parallel}, {once}, {scalar}, {rolled}}}",
             f'{once} = !{{!"llvm.loop.interleave.count", i32 1}}',
             f'{often} = !{{!"llvm.loop.interleave.count", i32 4}}',
             f'{rolled} = !{{!"llvm.loop.unroll.runtime.disable"}}',

@@ -46,7 +46,7 @@ _FORBIDDEN = re.compile(
 )
 _HEADER = re.compile(r"(?<![@%\w.$-])(personality|section|gc|prefix|prologue|partition|naked|ifunc)(?![\w.$-])")
 _VALUE = re.compile(rf"@{NAME}(?![-\w$.(])")
-_OTHERS = {"__assertfail", "__r3_check"}
+_OTHERS = {"__assertfail", "__r3_check", "__r3_shared"}
 _REASONS = {
     "asm": "PTX assembly",
     "inttoptr": "a pointer made from an integer (inttoptr)",

@@ -3,7 +3,11 @@
 ``instrument`` works on the front end's IR with debug information, before anything else has seen it: there every access
 stands where the source has it. A call ``__r3_check`` in front gives the address, the bytes, the alignment, a text (kind
 of access, file and line, name of the array), the array itself where the access names it (so that shared and local
-arrays are told apart), and who asks. Debug information is dropped then.
+arrays are told apart), the block's shared memory, and who asks. Debug information is dropped then.
+
+Kinds of access differ in their first letter, by which driver.c tells whether shared memory must have been written
+before: not what is ``fetched``, since a copy of a struct takes what lies between its fields along, and who sets a field
+of a few bits takes its neighbours. Pointers that are ``passed`` to functions that do not ask may be written through.
 """
 
 from __future__ import annotations
@@ -23,15 +27,24 @@ _READS = [
     for who in ("tid", "ctaid")
     for axis in "xyz"
 ]
-_DYNAMIC = [
+_SHARED = [
     "  %r3c.dynamic = call i32 @llvm.nvvm.read.ptx.sreg.dynamic_smem_size()",
+    "  %r3c.total = call i32 @llvm.nvvm.read.ptx.sreg.total_smem_size()",
+    "  %r3c.shared = call ptr @__r3_shared()",
+]
+_EXTENTS = [
     "  %r3c.extent = zext i32 %r3c.dynamic to i64",
+    "  %r3c.bytes = zext i32 %r3c.total to i64",
 ]
 _DEFINED = re.compile(rf"^(@{NAME}) = .*?\b(?:global|constant) ")
 _ACCESS = re.compile(rf"^  (?:(%{NAME}) = )?(load|store|atomicrmw|cmpxchg|call|tail call|getelementptr|alloca)\b ?(.*)")
+_OF_BITS = re.compile(r"  %bf\.load\S* = load ")
 _WORDS = re.compile(
     r"^(?:(?:atomic|volatile|weak|inbounds|nuw|nusw|inrange\([^)]*\)"
     r"|xchg|add|sub|and|or|xor|nand|[uf]?max|[uf]?min|fadd|fsub|u\w+_\w+) )+"
+)
+_ATTRIBUTES = re.compile(
+    r"^ptr(?: (?!(?:addrspacecast|getelementptr|bitcast|null|undef|poison)\b)[a-z]\w*(?:\([^()]*\)| \d+)?)* "
 )
 _AT = re.compile(r"!dbg (!\d+)")
 _LOCATION = re.compile(r"^(!\d+) = (?:distinct )?!DILocation\(line: (\d+), .*?scope: (!\d+)", re.MULTILINE)
@@ -64,9 +77,13 @@ def instrument(ir: str) -> str:
 class _Instrumentation:
     ir: str
     module: Module
+    asking: set[str] = field(init=False)
     places: dict[str, str] = field(default_factory=dict)
     variables: dict[str, _Object] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.asking = {n for n, text in self.module.functions.items() if " !dbg " in text.partition("\n")[0]}
 
     def text(self) -> str:
         files = dict(_FILE.findall(self.ir))
@@ -79,8 +96,8 @@ class _Instrumentation:
             for text, name in self.texts.items()
         ]
         declared = [
-            f"declare void {CHECK}(ptr, i64, i32, ptr, ptr, i64, i32, i32, i32, i32, i32, i32) nounwind",
-            *(_declaration(line) for line in (*_READS, _DYNAMIC[0]) if f"{callee(line)}(" not in self._declared()),
+            f"declare void {CHECK}(ptr, i64, i32, ptr, ptr, i64, ptr, i64, i32, i32, i32, i32, i32, i32) nounwind",
+            *(_declaration(line) for line in (*_READS, *_SHARED) if f"{callee(line)}(" not in self._declared()),
         ]
         return "\n".join([*lines, *constants, *declared]) + "\n"
 
@@ -130,7 +147,7 @@ class _Instrumentation:
         first = 1 if written and re.match(rf"{NAME}:", written[0]) else 0
         yield from written[:first]
         if checks:
-            yield from [*_READS, *_DYNAMIC]
+            yield from [*_READS, *_SHARED, *_EXTENTS]
         yield from written[first:]
 
     def _checks(self, line: str, known: dict[str, _Object]) -> Iterator[str]:
@@ -150,37 +167,40 @@ class _Instrumentation:
         elif opcode == "call":
             yield from self._call(line, place, known)
         elif opcode != "getelementptr":
-            yield from self._access(opcode, rest, place, known)
-
-    def _access(self, opcode: str, rest: str, place: str, known: Mapping[str, _Object]) -> Iterator[str]:
-        parts = split_list(rest)
-        kind, pointer = {"load": (parts[0], parts[1]), "store": (parts[0], parts[1])}.get(opcode, (parts[1], parts[0]))
-        align = re.search(r", align (\d+)", rest)
-        nbytes = size_and_align(plain(leading_type(kind)), self.module.types)[0]
-        access = {"load": "read", "store": "wrote"}.get(opcode, "changed")
-        yield from self._check(access, pointer, nbytes, int(align[1]) if align else 1, place, known)
+            parts = split_list(rest)
+            kind, pointer = parts[:2] if opcode in ("load", "store") else parts[1::-1]
+            align = re.search(r", align (\d+)", rest)
+            nbytes = size_and_align(plain(leading_type(kind)), self.module.types)[0]
+            yield from self._check(_access(opcode, line), pointer, nbytes, int(align[1]) if align else 1, place, known)
 
     def _call(self, line: str, place: str, known: Mapping[str, _Object]) -> Iterator[str]:
         operands, name = call_arguments(line), callee(line) or ""
         if name.startswith(("@llvm.memcpy", "@llvm.memmove", "@llvm.memset")):
             count = re.fullmatch(r"i\d+ (\d+)", operands[2])
-            both = (("wrote", operands[0]), ("read", operands[1]))
+            if not count:
+                yield from self._check("passed", operands[0], 0, 1, place, known)
+                return
+            both = (("wrote", operands[0]), ("fetched", operands[1]))
             for access, pointer in both[: 1 if "memset" in name else 2]:
                 align = re.search(r"\balign (\d+) ", pointer)
-                if count:
-                    yield from self._check(access, pointer, int(count[1]), int(align[1]) if align else 1, place, known)
+                yield from self._check(access, pointer, int(count[1]), int(align[1]) if align else 1, place, known)
         elif (match := _OF_PRELUDE.match(name + "(")) and operands and operands[0].startswith("ptr"):
-            result = re.sub(r"\b(noundef|nonnull|signext|zeroext|range\([^)]*\)) ", "", line.split("call ", 1)[1])
+            result = re.sub(r"\b(noundef|nonnull|signext|zeroext|range\([^)]*\)) ", "", line.split(" call ", 1)[1])
             kind = plain(leading_type(result)) if not result.startswith("void ") else plain(leading_type(operands[-1]))
             nbytes = size_and_align(kind, self.module.types)[0]
-            access = "changed" if match[1].startswith("atomic") else "wrote" if "st" in match[1][:4] else "read"
+            written = match[1].startswith(("atomicExch", "__st"))
+            access = "wrote" if written else "changed" if match[1].startswith("atomic") else "read"
             yield from self._check(access, operands[0], nbytes, nbytes, place, known)
+        elif name not in self.asking and not re.match(r"@llvm\.(?!nvvm)", name):
+            for pointer in operands:
+                if pointer.startswith("ptr ") and " byval(" not in pointer:
+                    yield from self._check("passed", pointer, 0, 1, place, known)
 
     def _check(
         self, access: str, pointer: str, nbytes: int, align: int, place: str, known: Mapping[str, _Object]
     ) -> Iterator[str]:
         address, target = _operand(pointer), self._object(pointer, known)
-        if not pointer.startswith("ptr") or pointer.startswith("ptr addrspace") or (target and target.sure):
+        if not pointer.startswith("ptr") or pointer.startswith("ptr addrspace(") or (target and target.sure):
             return
         base, extent, named = ("null", "0", "") if target is None else (target.address, str(target.nbytes), target.name)
         if target and target.nbytes is None:
@@ -188,7 +208,7 @@ class _Instrumentation:
         text = f"{access}|{place}|{named}"
         constant = self.texts.setdefault(text, f"@__r3c.{len(self.texts)}")
         what = f"ptr {address}, i64 {nbytes}, i32 {align}, ptr {constant}, ptr {base}, i64 {extent}"
-        yield f"  call void {CHECK}({what}, {_ASKS})"
+        yield f"  call void {CHECK}({what}, ptr %r3c.shared, i64 %r3c.bytes, {_ASKS})"
 
     def _object(self, pointer: str, known: Mapping[str, _Object]) -> _Object | None:
         """The array a pointer is known to lead into."""
@@ -199,9 +219,16 @@ class _Instrumentation:
         return self.variables.get(found[0]) if len(found) == 1 else None
 
 
+def _access(opcode: str, line: str) -> str:
+    """What an instruction does to memory. Who sets a field of a few bits reads its neighbours, written or not."""
+    if opcode == "load":
+        return "fetched" if _OF_BITS.match(line) else "read"
+    return "wrote" if opcode == "store" or " xchg " in line else "changed"
+
+
 def _operand(pointer: str) -> str:
     """A pointer operand without its type, attributes and what follows it."""
-    rest = re.sub(r"^ptr(?: (?:noundef|nonnull|captures\([^)]*\)|align \d+|dereferenceable\(\d+\)))* ", "", pointer)
+    rest = _ATTRIBUTES.sub("", pointer)
     if rest[0] in "%@":
         match = re.match(rf"[%@]{NAME}", rest)
         return match[0] if match else rest
@@ -227,7 +254,7 @@ def _without_debug(line: str) -> str:
 
 
 def _declaration(read: str) -> str:
-    return f"declare i32 {callee(read)}()"
+    return f"declare {leading_type(read.partition('call ')[2])} {callee(read)}()"
 
 
 def _quoted(text: str) -> str:

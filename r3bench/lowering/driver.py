@@ -32,13 +32,13 @@ declare i128 @llvm.smin.i128(i128, i128)
 declare i128 @llvm.smax.i128(i128, i128)"""
 
 
-def write_driver(cut: Cut, regions: Sequence[Region], static_bytes: int, strict: bool) -> str:
-    """All of it. Static shared memory, padded to ``static_bytes``, comes first in a frame; ``strict``: a warp has to
-    wait at a barrier as one."""
+def write_driver(cut: Cut, regions: Sequence[Region], static_bytes: int, checked: bool, strict: bool) -> str:
+    """All of it. Static shared memory, padded to ``static_bytes``, comes first in a frame; ``checked``: what is
+    written there is noted; ``strict``: a warp has to wait at a barrier as one."""
     operations = ["i8 0", *(f"i8 {nvvm.OPERATIONS[suspend.intrinsic]}" for suspend in cut.suspends)]
     functions = [f"ptr {region.name}" for region in regions]
     offsets = [cut.context.offsets.get(name, _ABSENT) for name in _ARRAYS]
-    numbers = [len(regions), static_bytes, cut.context.bytes, cut.uniform.bytes, int(strict), *offsets]
+    numbers = [len(regions), static_bytes, cut.context.bytes, cut.uniform.bytes, int(checked), int(strict), *offsets]
     kinds = ", ".join(["ptr", "ptr", *["i32"] * len(numbers)])
     fields = ", ".join(["ptr @r3.regions", "ptr @r3.operations", *(f"i32 {number}" for number in numbers)])
     return f"""@r3.operations = internal constant [{len(operations)} x i8] [{", ".join(operations)}]

@@ -34,6 +34,8 @@ _REGISTERS = {
     "nsmid": "  ret i32 1\n",
     "gridid": "  ret i32 0\n",
     "dynamic_smem_size": "  %r = call i32 @r3.shared.dynamic()\n  ret i32 %r\n",
+    "total_smem_size": "  %n = call i32 @r3.shared.static()\n  %d = call i32 @r3.shared.dynamic()\n"
+    "  %r = add i32 %n, %d\n  ret i32 %r\n",
     "clock": "  %c = call i64 @llvm.readcyclecounter()\n  %r = trunc i64 %c to i32\n  ret i32 %r\n",
     "clock64": "  %c = call i64 @llvm.readcyclecounter()\n  ret i64 %c\n",
     "globaltimer": "  %c = call i64 @llvm.readcyclecounter()\n  ret i64 %c\n",
@@ -105,6 +107,7 @@ def _high_product(kind: str, extend: str) -> Helper:
 
 
 HELPERS = {
+    "__r3_shared": Helper("ptr", "", "  %r = call ptr @r3.shared()\n  ret ptr %r\n"),  # asked for by checked builds
     **{f"{_SREG}{name}": Helper("i64" if name in ("clock64", "globaltimer") else "i32", "", body)
        for name, body in _REGISTERS.items()},
     **{f"{_SREG}lanemask.{name}": Helper("i32", "", f"{_LANE}{body}  ret i32 %r\n") for name, body in _MASKS.items()},

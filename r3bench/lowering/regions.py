@@ -10,7 +10,7 @@ the loop can be vectorized. Regions share nothing but the context: each is optim
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from r3bench.lowering.collectives import kept_operands, result_lines, word
@@ -26,6 +26,7 @@ from r3bench.lowering.values import is_pure
 _MEMORY = frozenset(("load", "store"))
 _TEST = re.compile(r"br i1 (%\S+), label %(\S+), label %([^\s,]+)(?:, !.*)?")
 _RETURN = re.compile(r"ret i32 (-?\d+)")
+_LITTLE = 56  # lines of a thread; a longer region is worth its vector form even if each block runs it only once
 _MOST_TESTS = 2  # that a region is taken apart for, one after the other: there is a function for either side of each
 
 
@@ -46,11 +47,21 @@ def write_regions(cut: Cut, signed: Signature, independence: Independence) -> li
     marks = Independence("", "", "", "") if cut.stack else independence
     taken = phi_uses(cut.segments, cut.last)
     reached = [_reached(starts[state], by_label) for state in range(len(cut.suspends) + 1)]
-    shared = share(cut, reached)
+    shared, onward = share(cut, reached), _onward(reached)
     return [
-        _Writer(cut, state, str(state), segments, marks, taken, shared[state]).region(signed)
+        _Writer(cut, state, str(state), segments, marks, taken, shared[state], onward).region(signed)
         for state, segments in enumerate(reached)
     ]
+
+
+def _onward(reached: Sequence[Sequence[Segment]]) -> list[set[int]]:
+    """The places to which threads can come from each place."""
+    found = [{segment.ends.state for segment in segments if segment.ends} for segments in reached]
+    for state, behind in enumerate(found):
+        for places in found:
+            if state in places:
+                places |= behind
+    return found
 
 
 def _reached(start: Segment, by_label: Mapping[str, Segment]) -> list[Segment]:
@@ -77,6 +88,7 @@ class _Writer:
     marks: Independence
     taken: Mapping[str, set[str]]
     shared: Shared
+    onward: Sequence[Set[int]]
     defined: set[str] = field(init=False)
     slots: set[str] = field(init=False)
     ways: dict[str, int] = field(default_factory=dict)
@@ -114,8 +126,19 @@ class _Writer:
         ]
         guard = self._guard(test, Interval(lines)) if test else None
         state = _address("state") if "state" in self.cut.context.sizes else ""
-        row = Row(self.name, self.ways, state, self.marks, guard)
+        scalar = self._is_ordered() or (len(thread) < _LITTLE and self._is_seldom())
+        marks = self.marks.scalar if scalar else self.marks
+        row = Row(self.name, self.ways, state, marks, guard)
         return Region(row.name, row.text(entry, thread, signed))
+
+    def _is_ordered(self) -> bool:
+        """Whether threads update memory one after the other."""
+        return any(line.endswith(ORDERED) for segment in self.segments for line in segment.lines)
+
+    def _is_seldom(self) -> bool:
+        """Whether a block comes here once, while others of its regions are repeated."""
+        here = any(self.state in {way, *self.onward[way]} for way in self.ways.values() if way > 0)
+        return not here and any(state in places for state, places in enumerate(self.onward))
 
     def _parted(self, test: re.Match[str], interval: Interval, mentioned: set[str], signed: Signature) -> Region:
         """A region whose first test is the same for all threads: a function for either side of it."""
@@ -127,7 +150,7 @@ class _Writer:
             )
             by_label = {segment.label: segment for segment in self.segments} | {tested.label: tested}
             segments = _reached(by_label[self.segments[0].label], by_label)
-            writer = _Writer(self.cut, self.state, f"{self.name}.{name}", segments, self.marks, self.taken, self.shared)
+            writer = replace(self, name=f"{self.name}.{name}", segments=segments, ways={}, fresh=0)
             sides.append(writer.region(signed))
         name = f"@r3.region.{self.name}"
         text = parted(name, [*self._once(mentioned), *interval.shared(test[1])], [side.name for side in sides], signed)

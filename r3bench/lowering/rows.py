@@ -6,7 +6,7 @@ Threads whose first test leads to nothing but their end are left out of the loop
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from r3bench.lowering.cut import EXIT
 from r3bench.lowering.ir import LOCAL
@@ -19,7 +19,7 @@ _SHORT = 18  # lines of a thread; in a longer loop, its own control hardly count
 @dataclass(frozen=True, slots=True)
 class Independence:
     """Metadata ids: the access group of accesses that do not depend on other threads', the id of their loops, of those
-    that have little in them, and of those that few threads of a row go through."""
+    that have little in them, and of those that are not worth a vector form."""
 
     group: str
     loop: str
@@ -30,6 +30,11 @@ class Independence:
     def attached(self) -> str:
         """What an access of the group carries."""
         return f", !llvm.access.group {self.group}" if self.group else ""
+
+    @property
+    def scalar(self) -> Independence:
+        """That of loops none of which is worth a vector form."""
+        return replace(self, loop=self.rare, short=self.rare)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +71,11 @@ class Row:
         alone = [name for name in signed.alone if name in used]
         body = [*signed.loaded(used - set(alone)), *lines]
         if not alone:
-            return "\n".join([_HEAD.format(name=self.name), *body])
+            return "\n".join([_head(self.name), *body])
         # Only a parameter can say that it leads alone to its memory; LLVM keeps that in mind when it inlines.
         passed, taken = (", ".join(f"{kind} {name}" for name in alone) for kind in ("ptr", "ptr noalias"))
         whole = _WHOLE.format(region=self.region, loads="\n".join(signed.loaded(set(alone))), passed=passed)
-        return "\n".join([_HEAD.format(name=self.name), whole, _INNER.format(region=self.region, taken=taken), *body])
+        return "\n".join([_head(self.name), whole, _INNER.format(region=self.region, taken=taken), *body])
 
     @property
     def _several(self) -> bool:
@@ -96,7 +101,7 @@ class Row:
     def _left_out(self, guard: Guard) -> str:
         """What becomes of threads that are left out, and where those that work go if that is known."""
         behind = "%r3.columns, 0" if guard.interval.comb else "%r3.x.high, %r3.x.end"
-        parts = [_APART.format(name=self.name, behind=behind)]
+        parts = [_APART.format(name=_whole(self.name), behind=behind)]
         if self.state and self._several and guard.work is None:
             parts.append(_ENDED.format(which="any", low="%r3.x.high", step=1, way=EXIT))
         elif self.state and self._several:
@@ -150,7 +155,16 @@ def parted(name: str, test: list[str], sides: list[str], signed: Signature) -> s
     """A region that goes on as one of two ``sides``: the first where what ``test`` computes is true."""
     text = _PARTED.format(sides=sides)
     used = set(LOCAL.findall("\n".join([*test, text])))
-    return "\n".join([_HEAD.format(name=name), *signed.loaded(used), *test, text])
+    return "\n".join([_head(name), *signed.loaded(used), *test, text])
+
+
+def _whole(name: str) -> str:
+    """The region of which a function is a side: all of it becomes one function, since each takes LLVM a while."""
+    return ".".join(name.split(".")[:3])
+
+
+def _head(name: str) -> str:
+    return _HEAD.format(name=name, inline="noinline" if name == _whole(name) else "alwaysinline")
 
 
 def _attached(loop: str) -> str:
@@ -162,7 +176,7 @@ _PARAMETERS = (
     "i32 range(i32 0, 1024) %r3.tid.y, i32 range(i32 0, 64) %r3.tid.z"
 )
 _SAME = "ptr %r3.block, ptr %r3.in, ptr %r3.out"
-_HEAD = f"define internal i64 {{name}}({_PARAMETERS}) noinline nounwind {{{{\nr3.entry:"
+_HEAD = f"define internal i64 {{name}}({_PARAMETERS}) {{inline}} nounwind {{{{\nr3.entry:"
 _INNER = f"define internal i64 @r3.row.{{region}}({_PARAMETERS}, {{taken}}) alwaysinline nounwind {{{{\nr3.entry:"
 _ALL = f"{_SAME}, i32 %r3.x.first, i32 %r3.x.end, i32 %r3.tid.y, i32 %r3.tid.z"
 _WHOLE = f"""\

@@ -44,7 +44,7 @@ __global__ void shared_one(float* y) {
   second[t] = 1;
   __syncthreads();
   first[t + 1] = second[t];
-  y[t] = first[t];
+  y[t] = second[t];
 }
 __global__ void dynamic(float* y) {
   extern __shared__ double dyn[];
@@ -64,10 +64,92 @@ __global__ void through(int* y, int n) { put(y, n + threadIdx.x, 1); }
 __global__ void misaligned(float* y) { ((float4*)(y + threadIdx.x))->x = 1; }
 __global__ void vectors(const float4* x, float* y) { y[threadIdx.x] = x[threadIdx.x].w; }
 __global__ void structs(float* y, P p, int n) { y[threadIdx.x] = p.c[threadIdx.x + n]; }
+__device__ float sum(const float* a, int n) {
+  float s = 0;
+  for (int k = 0; k < n; ++k)
+    s += a[k];
+  return s;
+}
+__global__ void half_written(float* y, int n) {
+  __shared__ float a[8], b[8];
+  int t = threadIdx.x;
+  if (t < n) b[t] = t;
+  a[t] = t;
+  __syncthreads();
+  y[t] = b[7 - t] + a[t];
+}
+__global__ void through_a_pointer(float* y, int n) {
+  extern __shared__ float singles[];
+  singles[threadIdx.x] = 1;
+  __syncthreads();
+  y[threadIdx.x] = sum(singles, n);
+}
+__global__ void counted_from(int* y, int n) {
+  __shared__ int count;
+  if (threadIdx.x < n) atomicAdd(&count, 1);
+  y[threadIdx.x] = count;
+}
+__global__ void of_another_block(int* y, int n) {
+  __shared__ int launches;
+  if (blockIdx.x < n) launches = 1;
+  y[blockIdx.x] = launches;
+}
 __global__ void divergent(int* y, int apart) {
   if (threadIdx.x / apart % 2) __syncthreads();
   y[threadIdx.x] = apart;
   __syncthreads();
+}
+"""
+# Kernels that write shared memory in every way before they read it.
+WRITTEN = """\
+#include <cuda_fp16.h>
+struct Padded { char kind; int value; };
+struct Bits { unsigned low : 3, high : 29; };
+__device__ void fill(float* to, float value) { *to = value; }
+__global__ void structs_of_all(int* y) {
+  __shared__ Padded all[32], copies[32]; __shared__ Bits bits[32];
+  int t = threadIdx.x;
+  all[t].kind = 1; all[t].value = t;
+  bits[t].high = t; bits[t].low = 5;
+  __syncthreads();
+  Padded other = all[31 - t];
+  copies[t] = other;
+  y[t] = copies[t].value + other.kind + bits[t].high - bits[t].low;
+}
+__global__ void by_functions(int* y) {
+  __shared__ float s[32], c[32], f[32], g[32]; __shared__ __half2 h[32]; __shared__ int e[32], copied[32];
+  int t = threadIdx.x, words = t < 32;
+  sincosf(0.0f, &s[t], &c[t]);
+  frexpf(8.0f, &e[t]);
+  fill(&f[t], t);
+  h[t] = __floats2half2_rn(t, 1);
+  h[t] += h[t];
+  memcpy(&copied[t], &y[t], 4 * words);
+  memset(&g[t], 0, 4 * words);
+  __syncthreads();
+  int u = 31 - t;
+  y[t] = s[u] + c[u] + e[u] + f[u] + g[u] + __low2float(h[u]) + copied[u];
+}
+__device__ int changed(int* at) { return atomicOr(at, 0); }
+__global__ void by_atomics(int* y) {
+  __shared__ int lock, count; __shared__ unsigned long long wide[32];
+  int t = threadIdx.x;
+  atomicExch(&lock, 3);
+  if (t == 0) count = 0;
+  wide[t] = t;
+  __syncthreads();
+  atomicAdd(&count, 1);
+  atomicMax(&wide[0], (unsigned long long)t);
+  __syncthreads();
+  y[t] = changed(&lock) + count + (int)wide[0];
+}
+__global__ void by_bytes(int* y) {
+  extern __shared__ char raw[];
+  int t = threadIdx.x, *numbers = (int*)raw; double* wide = (double*)(raw + 128);
+  for (int k = 0; k < 4; ++k) raw[4 * t + k] = k == 0 ? t : 0;
+  wide[t] = t;
+  __syncthreads();
+  y[t] = numbers[31 - t] + (int)wide[31 - t];
 }
 """
 F4 = np.float32
@@ -77,7 +159,7 @@ F4 = np.float32
 def run(request: pytest.FixtureRequest) -> Iterator[Runner]:
     compiler = Compiler(2)
     device: Device = open_device("cpu", threads=request.param)
-    yield Runner(compiler, device, TEXT, checked=True)
+    yield Runner(compiler, device, TEXT + WRITTEN, checked=True)
     device.close()
     compiler.close()
 
@@ -117,6 +199,22 @@ WRONG: dict[str, tuple[int, int, tuple[Any, ...], int, str]] = {
     "through": (1, 4, (INTS, 5), 0, told("wrote 4 bytes", 5, 3, "index 8 of a0 (8 elements of int32)")),
     "misaligned": (1, 4, (floats(8),), 0, told("wrote 4 bytes", 48, 1, "not aligned to 16 bytes, index 1 of a0")),
     "vectors": (1, 3, (floats(8), floats(8)), 0, told("read 4 bytes", 49, 2, "index 11 of a0 (8 elements")),
+    "half_written": (
+        *(1, 8, (floats(8), 7), 0),
+        told("read 4 bytes", 63, 0, "index 7 of b (8 elements of 4 bytes), which its block has not written before"),
+    ),
+    "through_a_pointer": (
+        *(1, 4, (floats(8), 5), 32),
+        told("read 4 bytes", 54, 0, "index 4 of shared memory (8 elements of 4 bytes), which its block has not"),
+    ),
+    "counted_from": (
+        *(1, 4, (INTS, 2), 0),
+        told("changed 4 bytes", 73, 0, "index 0 of count (1 elements of 4 bytes), which its block has not written"),
+    ),
+    "of_another_block": (
+        *(2, 1, (INTS, 1), 0),
+        told("read 4 bytes", 79, 0, "index 0 of launches (1 elements of 4 bytes), which its block has not", 1),
+    ),
     "structs": (1, 3, (floats(8), {"bytes": P}, 1), 0, told("read 4 bytes", 50, 2, "index 4 of p (4 elements")),
 }
 
@@ -127,6 +225,15 @@ def test_what_is_wrong_is_told(run: Runner, name: str) -> None:
     with pytest.raises(DeviceFault) as fault:
         run(name, (blocks,), (threads,), *arguments, shared_bytes=shared)
     assert words in str(fault.value)
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse"])
+@pytest.mark.parametrize("name", ["structs_of_all", "by_functions", "by_atomics", "by_bytes"])
+def test_shared_memory_that_was_written_in_any_way_may_be_read(run: Runner, name: str, order: str) -> None:
+    t = np.arange(32, dtype=np.int32)
+    right = {"structs_of_all": 27 + 0 * t, "by_functions": 12 + 3 * (31 - t), "by_atomics": 66 + 0 * t}
+    (found,) = run(name, (1,), (32,), np.full(32, 7, np.int32), shared_bytes=384, order=order)
+    assert (found == right.get(name, 2 * (31 - t))).all()
 
 
 @pytest.mark.parametrize("order", ["forward", "reverse"])

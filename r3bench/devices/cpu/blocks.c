@@ -11,6 +11,7 @@ typedef unsigned long u64;
 typedef long s64;
 
 extern void *memcpy(void *to, const void *from, u64 bytes);
+extern void *memset(void *at, int value, u64 bytes);
 
 struct launch { u32 grid[3], block[3], shared_bytes, order, threads; };
 enum order { FORWARD, REVERSE, SEPARATE };
@@ -38,6 +39,7 @@ struct kernel {
   const u8 *operations; /* both by place */
   u32 places; /* with the start, number 0 */
   u32 static_shared, context_bytes, once_bytes; /* once_bytes: of one part of what threads share */
+  u32 checked; /* behind shared memory lies a byte for each of its bytes: whether the block has written there */
   u32 strict; /* a checked build: CUDA leaves it open what becomes of a warp whose lanes wait at different barriers */
   u32 own, state, predicate, barrier, count, mask, value, high, lane, clamp, result, flag;
 };
@@ -61,9 +63,12 @@ static u64 up(u64 bytes) { return (bytes + ALIGN - 1) & ~(u64)(ALIGN - 1); }
 static u32 whole_warps(const u32 *size) { return (size[0] * size[1] * size[2] + 31) & ~31u; }
 static u64 once_bytes(const struct kernel *k) { return up(2 * (u64)k->places * k->once_bytes); }
 
+static u64 shared_bytes(const struct kernel *k, const struct launch *l) { return (u64)k->static_shared + l->shared_bytes; }
+static u64 noted_bytes(const struct kernel *k, const struct launch *l) { return k->checked ? shared_bytes(k, l) : 0; }
+
 /* The frame: shared memory, cells of barriers, what all threads share, what each has of its own. */
 u64 __r3_frame_bytes(const struct kernel *k, const struct launch *l) {
-  return ALIGN + up((u64)k->static_shared + l->shared_bytes) + CELLS_BYTES + once_bytes(k) +
+  return ALIGN + up(shared_bytes(k, l) + noted_bytes(k, l)) + CELLS_BYTES + once_bytes(k) +
          (u64)whole_warps(l->block) * k->context_bytes;
 }
 
@@ -563,12 +568,13 @@ static int run_independent(const struct block *b) {
 
 /* One block. The result is FINE, DEADLOCK (a barrier or collective never completed), ASSERTION, TRAP or DIVERGED. */
 int __r3_run_block(const u8 *arguments, const struct launch *l, const u32 *index, u8 *frame, const struct kernel *k) {
-  u8 *shared = (u8 *)up((u64)frame), *cells = shared + up((u64)k->static_shared + l->shared_bytes);
+  u8 *shared = (u8 *)up((u64)frame), *cells = shared + up(shared_bytes(k, l) + noted_bytes(k, l));
   struct block b = {
     k, arguments, shared, cells, cells + CELLS_BYTES, cells + CELLS_BYTES + once_bytes(k), whole_warps(l->block),
     l->block[0] * l->block[1] * l->block[2], {l->block[0], l->block[1], l->block[2]}, {index[0], index[1], index[2]},
     {l->grid[0], l->grid[1], l->grid[2]}, l->shared_bytes, k->static_shared, l->order, l->threads == 1,
   };
+  memset(shared + shared_bytes(k, l), 0, noted_bytes(k, l));
   if (k->places == 1) return run_independent(&b);
   int outcome = l->order == FORWARD && k->barrier == ABSENT ? run_together(&b) : PARTED;
   return outcome == PARTED ? run_apart(&b, !(l->order == FORWARD && k->barrier == ABSENT)) : outcome;

@@ -224,8 +224,9 @@ void r3_on_fault(int signal, const u8 *info, u8 *context) {
 /* -- the checked build: each access asks first ---------------------------------------------------------------------------- */
 
 enum { FREE, VIOLATION, NOTED, WRITTEN, TEXT = 160 };
+enum { OUTSIDE, UNWRITTEN };
 struct violation {
-  volatile u32 state, misaligned; /* how many bytes the address should be a multiple of, or 0 */
+  volatile u32 state, wrong; /* OUTSIDE, UNWRITTEN, or how many bytes the address should be a multiple of */
   volatile u64 address, bytes, base, extent;
   volatile u32 thread[3], block[3];
   volatile u8 text[TEXT];
@@ -234,7 +235,7 @@ struct violation {
    Whoever writes the byte at `watched` last is noted. */
 struct checks { struct violation first; volatile u64 arena, arena_end, frames, frames_end, watched, count; volatile u64 buffers[][2]; };
 
-static void note(u32 state, u32 misaligned, const u8 *address, u64 bytes, const char *text, const u8 *base, u64 extent, const u32 *where) {
+static void note(u32 state, u32 wrong, const u8 *address, u64 bytes, const char *text, const u8 *base, u64 extent, const u32 *where) {
   struct violation *to = &((struct checks *)((u8 *)fault_page + 64))->first;
   u32 free = FREE;
   if (state == VIOLATION) {
@@ -244,34 +245,57 @@ static void note(u32 state, u32 misaligned, const u8 *address, u64 bytes, const 
     return;
   }
   to->state = state;
-  to->misaligned = misaligned;
+  to->wrong = wrong;
   to->address = (u64)address, to->bytes = bytes, to->base = (u64)base, to->extent = extent;
   for (int i = 0; i < 3; i++) to->thread[i] = where[i], to->block[i] = where[3 + i];
   for (int i = 0; i < TEXT - 1 && (to->text[i] = text[i]); i++) {}
 }
 
+/* Whether `bytes` bytes at `at` lie in an array, a buffer of the launch, or elsewhere where nobody knows better. */
+static u32 is_allowed(const struct checks *known, u64 at, u64 bytes, const u8 *base, u64 extent) {
+  if (base) return at >= (u64)base && at + bytes <= (u64)base + extent;
+  if (at < known->arena || at >= known->arena_end) return 1;
+  for (u64 i = 0; i < known->count; i++)
+    if (at >= known->buffers[i][0] && at + bytes <= known->buffers[i][1]) return 1;
+  return 0;
+}
+
+/* Notes in `written` what the block writes of its shared memory; whether it has written all that is read. */
+static u32 is_written(u8 *written, u64 bytes, u32 reads, u32 writes) {
+  for (u64 i = 0; reads && i < bytes; i++)
+    if (!written[i]) return 0;
+  if (writes) memset(written, 1, bytes);
+  return 1;
+}
+
 /* Called before an access of `bytes` bytes. `base` is the array it must stay in, if the source names one; otherwise an
-   address in the arena must lie in a buffer of the launch, and one elsewhere is noted in case it faults. */
-void __r3_check(const u8 *address, u64 bytes, u32 align, const char *text, const u8 *base, u64 extent, u32 tx, u32 ty, u32 tz,
-                u32 bx, u32 by, u32 bz) {
+   address in the arena must lie in a buffer of the launch, and one elsewhere is noted in case it faults. Behind the
+   block's shared memory lies a byte for each of its bytes; see lowering/checked.py for the kinds of access. */
+void __r3_check(u8 *address, u64 bytes, u32 align, const char *text, const u8 *base, u64 extent, u8 *shared,
+                u64 shared_bytes, u32 tx, u32 ty, u32 tz, u32 bx, u32 by, u32 bz) {
   const struct checks *known = (const struct checks *)((u8 *)fault_page + 64);
-  u32 where[6] = {tx, ty, tz, bx, by, bz}, misaligned = 0;
-  u64 at = (u64)address;
-  if (at & (align - 1)) {
-    misaligned = align;
-  } else if (base) {
-    if (address >= base && at + bytes <= (u64)base + extent) return;
-  } else if (at >= known->arena && at < known->arena_end) {
-    for (u64 i = 0; i < known->count; i++)
-      if (at >= known->buffers[i][0] && at + bytes <= known->buffers[i][1]) {
-        if (known->watched - at < bytes && text[0] != 'r') note(WRITTEN, 0, address, bytes, text, base, extent, where);
-        return;
-      }
-  } else {
-    if (at < known->frames || at >= known->frames_end) note(NOTED, 0, address, bytes, text, base, extent, where);
+  u32 where[6] = {tx, ty, tz, bx, by, bz}, wrong = OUTSIDE;
+  u32 reads = text[0] == 'r' || text[0] == 'c', writes = text[0] == 'w' || text[0] == 'c';
+  u64 at = (u64)address, offset = address - shared;
+  if (text[0] == 'p') {
+    if (offset < shared_bytes) memset(shared + shared_bytes, 1, shared_bytes);
     return;
   }
-  note(VIOLATION, misaligned, address, bytes, text, base, extent, where);
+  if (at & (align - 1)) {
+    wrong = align;
+  } else if (is_allowed(known, at, bytes, base, extent)) {
+    if (offset >= shared_bytes) {
+      if (known->watched - at < bytes && writes) note(WRITTEN, 0, address, bytes, text, base, extent, where);
+      if (!base && (at < known->arena || at >= known->arena_end) && (at < known->frames || at >= known->frames_end))
+        note(NOTED, 0, address, bytes, text, base, extent, where);
+      return;
+    }
+    u64 inside = bytes < shared_bytes - offset ? bytes : shared_bytes - offset;
+    if (is_written(shared + shared_bytes + offset, inside, reads, writes)) return;
+    wrong = UNWRITTEN;
+    if (!base) base = shared, extent = shared_bytes;
+  }
+  note(VIOLATION, wrong, address, bytes, text, base, extent, where);
   __builtin_trap();
 }
 

@@ -18,24 +18,26 @@ from r3bench.devices.cpu.wire import ARENA, ARENA_BYTES, FRAMES, FRAMES_BYTES
 from r3bench.errors import LaunchError
 
 _OFFSET = 64
-# state, alignment that was missed, address, bytes, base, extent, thread, block, text; then the limits of arena and
+# state, what is wrong, address, bytes, base, extent, thread, block, text; then the limits of arena and
 # frames, the address to watch, and how many buffers follow
 _RECORD = struct.Struct("<II4Q3I3I160s")
 _KNOWN = struct.Struct("<6Q")
 _BUFFERS = _OFFSET + _RECORD.size + _KNOWN.size
 MOST_BUFFERS = (mmap.PAGESIZE - _BUFFERS) // 16
 _VIOLATION, _NOTED, _WRITTEN = 1, 2, 3
+_UNWRITTEN = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """An access that was not allowed. ``base`` is 0 unless the source names the array, then of ``extent`` bytes."""
+    """An access that was not allowed. ``base`` is 0 unless the array is known, then of ``extent`` bytes; ``wrong`` is
+    0 outside of it, 1 where nothing was written before, otherwise the alignment that was missed."""
 
     address: int
     nbytes: int
     base: int
     extent: int
-    misaligned: int
+    wrong: int
     thread: tuple[int, int, int]
     block: tuple[int, int, int]
     access: str
@@ -74,26 +76,27 @@ def writer(page: mmap.mmap) -> str:
 
 
 def _noted(page: mmap.mmap) -> tuple[int, Violation]:
-    state, misaligned, address, nbytes, base, extent, *rest = _RECORD.unpack_from(page, _OFFSET)
+    state, wrong, address, nbytes, base, extent, *rest = _RECORD.unpack_from(page, _OFFSET)
     access, place, array = (*rest[6].split(b"\0", 1)[0].decode("utf-8", "replace").split("|"), "", "", "")[:3]
     thread, block = (rest[0], rest[1], rest[2]), (rest[3], rest[4], rest[5])
-    return state, Violation(address, nbytes, base, extent, misaligned, thread, block, access, place, array)
+    return state, Violation(address, nbytes, base, extent, wrong, thread, block, access, place, array)
 
 
 def told(symbol: str, violation: Violation, memories: Sequence[CpuMemory]) -> str:
     """The sentence for a person: what was accessed, by whom, from which line."""
     where = _in_array(violation) if violation.base else _in_buffer(violation, memories)
-    how = f"not aligned to {violation.misaligned} bytes, " if violation.misaligned else ""
+    how = f"not aligned to {violation.wrong} bytes, " if violation.wrong > _UNWRITTEN else ""
+    end = ", which its block has not written before" if violation.wrong == _UNWRITTEN else ""
     size = f"{violation.nbytes} byte{'s' if violation.nbytes > 1 else ''}"
     who = f"block {violation.block}, thread {violation.thread}"
     did = f"{violation.access or 'touched'} {size} at {violation.place or 'an unknown line'}"
-    return f"{symbol} {did}, {who}: {how}{where}"
+    return f"{symbol} {did}, {who}: {how}{where}{end}"
 
 
 def _in_array(violation: Violation) -> str:
     offset = violation.address - violation.base
     index, elements = offset // violation.nbytes, violation.extent // violation.nbytes
-    return f"index {index} of {violation.array} ({elements} elements of {violation.nbytes} bytes)"
+    return f"index {index} of {violation.array or 'shared memory'} ({elements} elements of {violation.nbytes} bytes)"
 
 
 def _in_buffer(violation: Violation, memories: Sequence[CpuMemory]) -> str:
