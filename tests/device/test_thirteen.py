@@ -143,13 +143,15 @@ def test_collatz(runner: Runner, order: str) -> None:
     assert after.tolist() == [steps_to_one(v) for v in range(995)] + [0] * 5
 
 
-def test_structk(runner: Runner, order: str, random: np.random.Generator) -> None:
-    n = 700
+@pytest.mark.parametrize("n", [700, pytest.param(1024, id="a page, before which there is nothing")])
+def test_structk(runner: Runner, order: str, random: np.random.Generator, n: int) -> None:
     w = np.array([0.25, 0.5, 0.125], "f4")
     par = np.zeros((), [("a", "f8"), ("n", "i4"), ("w", "f4", 3), ("x", "u8")])
     par["a"], par["n"], par["w"] = 1.5, n, w
     x = random.random(n, "f4")
-    after = runner("structk", (6,), (128,), {"bytes": par.tobytes(), 24: x}, np.zeros(n, "f4"), order=order)[1]
+    after = runner("structk", (-(-n // 128),), (128,), {"bytes": par.tobytes(), 24: x}, np.zeros(n, "f4"), order=order)[
+        1
+    ]
     wide = np.pad(x.astype("f8"), 1)
     exact = 1.5 * (w[0] * wide[:-2] + w[1] * wide[1:-1] + w[2] * wide[2:])
     assert_within(3, after, exact)
