@@ -205,7 +205,7 @@ def profile(processes: list[dict[str, Any]]) -> str:
 
 
 def coverage(processes: list[dict[str, Any]]) -> str:
-    """Every launch: recorded, or not and why."""
+    """Every launch: recorded, skipped as not asked for, or not recorded and why."""
     from tabulate import tabulate
 
     from r3bench.record.names import demangled
@@ -213,10 +213,11 @@ def coverage(processes: list[dict[str, Any]]) -> str:
     rows = []
     for kernel in _merged(processes):
         missed = "; ".join(f"{count} not recorded: {why}" for why, count in kernel["reasons"].items())
-        rows.append((demangled(kernel["kernel"]), kernel["launches"], kernel["recorded"], missed))
+        skipped = kernel["launches"] - kernel["recorded"] - sum(kernel["reasons"].values())
+        rows.append((demangled(kernel["kernel"]), kernel["launches"], kernel["recorded"], skipped, missed))
     if unknown := sum(process["unknown"] for process in processes):
-        rows.append(("(unknown function)", unknown, 0, "the driver does not say what it is"))
-    return str(tabulate(rows, headers=("kernel", "launches", "recorded", "remarks")))
+        rows.append(("(unknown function)", unknown, 0, 0, "the driver does not say what it is"))
+    return str(tabulate(rows, headers=("kernel", "launches", "recorded", "skipped", "remarks")))
 
 
 def _merged(processes: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -40,6 +40,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from r3bench import report
     from r3bench.record.trials import contest
 
     with tempfile.TemporaryDirectory(prefix="r3bench-run-") as place:
@@ -47,6 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         found = contest(arguments.command, Path(place), substitutes, arguments.runs, arguments.output, arguments.region)
     print(found.before[0].output.decode("utf-8", "replace"), end="")
     print(summary(found, arguments.region))
+    report.add_run(arguments.report, arguments.command, *told(found, arguments.region))
     return int(not found.same_output())
 
 
@@ -97,6 +99,14 @@ def summary(found: Contest, region: str = "") -> str:
     """Times before and after, whole and in the region, by kernel; and what became of the output."""
     from tabulate import tabulate
 
+    from r3bench.report.applied import HEAD
+
+    rows, notes = told(found, region)
+    return "\n".join([str(tabulate(rows, headers=HEAD, disable_numparse=True)), *notes])
+
+
+def told(found: Contest, region: str = "") -> tuple[list[tuple[str, ...]], list[str]]:
+    """The rows of :func:`summary`, and the sentences below them."""
     from r3bench.record.names import demangled
 
     part = f"in {region}" if region else "first launch to last wait"
@@ -108,15 +118,13 @@ def summary(found: Contest, region: str = "") -> str:
     for name, kernel in sorted(own.items(), key=lambda item: -item[1]["gpu_seconds"]):
         if name in tuned and tuned[name]["substituted"]:
             rows.append(_row(demangled(name), kernel["gpu_seconds"], tuned[name]["gpu_seconds"], []))
-    heads = ("", "own ms", "tuned ms", "speedup", "in single turns")
-    lines = [str(tabulate(rows, headers=heads, disable_numparse=True))]
+    notes = []
     if region and not any(trial.region_s for trial in found.before):
-        lines.append(f"the application marks no part as {region} with NVTX")
-    lines.append(f"{found.substituted()} launches of a run used a tuned kernel")
+        notes.append(f"the application marks no part as {region} with NVTX")
+    notes.append(f"{found.substituted()} launches of a run used a tuned kernel")
     for kernel in found.after[-1].kernels:
-        lines += [f"{demangled(kernel['kernel'])}: {n} launches not: {why}" for why, n in kernel["reasons"].items()]
-    lines.append(_outputs(found))
-    return "\n".join(lines)
+        notes += [f"{demangled(kernel['kernel'])}: {n} launches not: {why}" for why, n in kernel["reasons"].items()]
+    return rows, [*notes, _outputs(found)]
 
 
 def _row(name: str, before: float, after: float, turns: Sequence[float]) -> tuple[str, ...]:

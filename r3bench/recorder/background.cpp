@@ -23,6 +23,7 @@ void finish(Unit *unit) {
     Problem problem = driver().cuCtxSetCurrent(unit->context()) ? "its context is gone" : unit->finish();
     if (problem) {
         __atomic_sub_fetch(&unit->kernel().recorded, 1, __ATOMIC_RELAXED);
+        __atomic_add_fetch(&unit->kernel().failed, 1, __ATOMIC_RELAXED);
         coverage_failed(unit->kernel(), problem);
     }
     destroy(unit);

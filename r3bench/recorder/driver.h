@@ -19,6 +19,7 @@ namespace r3 {
     F(cuStreamDestroy_v2, Result, (Handle))                                               \
     F(cuStreamQuery, Result, (Handle))                                                    \
     F(cuStreamSynchronize, Result, (Handle))                                              \
+    F(cuStreamWaitEvent, Result, (Handle, Handle, unsigned))                              \
     F(cuStreamIsCapturing, Result, (Handle, int *))                                       \
     F(cuThreadExchangeStreamCaptureMode, Result, (int *))                                 \
     F(cuEventCreate, Result, (Handle *, unsigned))                                        \

@@ -12,6 +12,7 @@ namespace r3 {
 
 namespace {
 
+const long TRIES = 3;  // of a kernel, each of which takes time
 Lock recording;
 bool busy;
 __thread bool mine;
@@ -69,11 +70,20 @@ Problem problem_of(Waited waited) {
     return waited == Waited::failed ? "the driver reported an error" : nullptr;
 }
 
-Problem prologue(Unit &unit) {
+// What costs nothing to find out: it may be so for every launch of an application.
+Problem unfit(Unit &unit) {
     if (any_capture()) return "a stream was being captured into a graph";
     if (recorded_bytes() >= plan().most_bytes) return "the recording is as large as was allowed";
-    if (Problem problem = problem_of(wait_for_all(plan().timeout_s))) return problem;
-    return unit.before();
+    return unit.refused();
+}
+
+// A device that was busy for too long once is asked, and not waited for again.
+Problem prologue(Unit &unit) {
+    static bool too_busy;
+    Waited waited = wait_for_all(too_busy ? 0 : plan().timeout_s);
+    too_busy = too_busy || waited == Waited::timed_out;
+    Problem problem = problem_of(waited);
+    return problem ? problem : unit.before();
 }
 
 Result passed(const Launch &launch, Unit &unit, Problem &problem) {
@@ -90,7 +100,16 @@ Result passed(const Launch &launch, Unit &unit, Problem &problem) {
 
 // The launch itself goes on whatever happens to the recording of it.
 Result record(Kernel &kernel, const Launch &launch, long occurrence) {
+    if (__atomic_load_n(&kernel.failed, __ATOMIC_RELAXED) >= TRIES) {
+        coverage_count(kernel, "recording it failed before");
+        return launch.pass(launch);
+    }
     Unit *unit = Unit::create(kernel, launch, occurrence);
+    if (Problem problem = unfit(*unit)) {
+        destroy(unit);
+        coverage_failed(kernel, problem);
+        return launch.pass(launch);
+    }
     Problem problem = prologue(*unit);
     Result result = problem ? launch.pass(launch) : passed(launch, *unit, problem);
     if (!problem) {
@@ -98,6 +117,7 @@ Result record(Kernel &kernel, const Launch &launch, long occurrence) {
         return result;
     }
     destroy(unit);
+    __atomic_add_fetch(&kernel.failed, 1, __ATOMIC_RELAXED);
     coverage_failed(kernel, problem);
     coverage_write(false);
     return result;

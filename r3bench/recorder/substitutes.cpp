@@ -29,6 +29,7 @@ struct Mirrored {
     Address ours, theirs;
     size_t nbytes;
     bool constant, stale;
+    Handle copied, stream;  // event of the last copy of a constant, which may be on its way in that stream; or null
 };
 
 // A substitute in one context.
@@ -245,12 +246,38 @@ bool allow_shared(Loaded &loaded, unsigned nbytes) {
     return true;
 }
 
+// Other streams wait for what this one copies.
+bool mark(Mirrored &constant, Handle stream) {
+    const Driver &real = driver();
+    const unsigned no_timing = 2;
+    if (!constant.copied && real.cuEventCreate(&constant.copied, no_timing)) return false;
+    constant.stream = stream;
+    return !real.cuEventRecord(constant.copied, stream);
+}
+
+// Have a stream wait for a constant that another one still copies.
+bool there(Mirrored &constant, Handle stream) {
+    const Driver &real = driver();
+    if (!constant.copied || constant.stream == stream) return true;
+    if (real.cuEventQuery(constant.copied)) return !real.cuStreamWaitEvent(stream, constant.copied, 0);
+    real.cuEventDestroy_v2(constant.copied);
+    constant.copied = nullptr;
+    return true;
+}
+
 // Constants after the application wrote to them, other variables before and after every launch, in stream order.
 bool bring_in(Loaded &loaded, Handle stream) {
+    const Driver &real = driver();
+    if (loaded.variables.empty()) return true;
+    Held held(load_lock);
     for (Mirrored &each : loaded.variables) {
-        if (each.constant && !each.stale) continue;
+        if (each.constant && !each.stale) {
+            if (!there(each, stream)) return false;
+            continue;
+        }
         each.stale = false;
-        if (driver().cuMemcpyDtoDAsync_v2(each.ours, each.theirs, each.nbytes, stream)) return false;
+        if (real.cuMemcpyDtoDAsync_v2(each.ours, each.theirs, each.nbytes, stream)) return false;
+        if (each.constant && !mark(each, stream)) return false;
     }
     return true;
 }

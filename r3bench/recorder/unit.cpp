@@ -79,7 +79,6 @@ Problem Unit::before() {
     path.add("%s/%s.bin", folder(), name_);
     if (!file_.create(path.c_str())) return "the disk refused a file";
     if (driver().cuCtxGetCurrent(&context_)) return "the driver reported an error";
-    if (Problem problem = refused()) return problem;
     reach_.begin();
     for (size_t i = 0; i + 8 <= arguments_.size(); i += 4) {
         uint64_t word;

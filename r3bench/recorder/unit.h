@@ -50,7 +50,7 @@ public:
     static Unit *create(Kernel &kernel, const Launch &launch, long occurrence);
     ~Unit();
 
-    Problem refused();              // why such a launch is never recorded
+    Problem refused();              // why such a launch is never recorded; asked first
     Problem before();               // all that the launch can reach is set aside
     Problem after(double seconds);  // what it changed is too; the time on the device
     Problem finish();               // all is on disk, and the unit complete; the application may have gone on

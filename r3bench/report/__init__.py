@@ -5,7 +5,7 @@ shown. Files are written under a temporary name and renamed, so a reader sees th
 """
 
 from r3bench.report.documents import FORMAT, Document, checked, document, load
-from r3bench.report.files import write, write_application, write_document
+from r3bench.report.files import add_run, write, write_application, write_document
 from r3bench.report.html import html
 from r3bench.report.patches import applicable, diff, left_out, mixed, moved_on, overlap, overlap_line, patch
 from r3bench.report.prose import markdown
@@ -17,6 +17,7 @@ __all__ = [
     "FORMAT",
     "Document",
     "Run",
+    "add_run",
     "applicable",
     "busy_line",
     "checked",

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from r3bench.ledger import KernelResult
+from r3bench.report import applied
 from r3bench.report.documents import FORMAT, Document, document, portable
 from r3bench.report.html import html
 from r3bench.report.patches import patch
@@ -35,7 +36,23 @@ def write_application(
     for result in kernels:
         name = file_name(result.kernel)
         files |= {f"{name}.patch": patch(result, kernels) or "", f"{name}.json": _configuration(result)}
-    return [*write_document(document(application, kernels, run), place), *_write(files, place)]
+    return [*write_document(_document(application, kernels, run, place), place), *_write(files, place)]
+
+
+def _document(application: str, kernels: Sequence[KernelResult], run: Run | None, place: Path) -> Document:
+    return {**document(application, kernels, run), **applied.kept(place, kernels)}
+
+
+def add_run(place: Path, command: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> None:
+    """Keep what a run of the application with a report's tuned kernels came to, and draw the report anew with it.
+
+    ``rows`` are as :data:`r3bench.report.applied.HEAD` names them.
+    """
+    found, run = gather(sorted(place.glob("ledger/*.jsonl")))
+    for application, results in found.items():
+        kernels = [portable(kernel) for kernel in results]
+        write_text(place / applied.NAME, applied.about(command, rows, notes, kernels))
+        write_document(_document(application, kernels, run, place), place)
 
 
 def write_document(document: Document, folder: Path) -> list[Path]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 from r3bench.ledger import KernelResult, SourceResult
-from r3bench.report import guards, kinds
+from r3bench.report import applied, guards, kinds
 from r3bench.report.documents import Document, Entry, result_of
 from r3bench.report.marks import ROWS, bounded, code, command, escape, folded, grid, short_grid
 from r3bench.report.patches import also, overlap_words
@@ -44,12 +45,19 @@ def markdown(document: Document) -> str:
     work = work_line(kernels)
     parts += [as_sentence(work), ""] if work else []
     parts += short_grid((*HEAD, "evaluations"), [[*row(kernel), str(kernel.evaluations)] for kernel in kernels])
+    parts += _in_application(document["in_application"]) if "in_application" in document else []
     compared = list(kinds.rows(entries))
     parts += ["", "Kinds of search that were run:", "", *short_grid(kinds.HEAD, compared)] if compared else []
     parts += ["", "To reproduce:", "", command(document["reproduce"])] if kernels else []
     parts += ["", *folded("How to read this", _legend(entries, kernels))]
     sections = ("\n".join(_folded_section(entry)) for entry in entries)
     return bounded("\n".join(parts), sections, "The other kernels are in report.html.")
+
+
+def _in_application(found: Entry) -> Iterator[str]:
+    yield from ("", f"{applied.TITLE} ({code(shlex.join(found['command']))}):", "")
+    yield from short_grid(applied.HEAD, found["rows"])
+    yield from ("", *(f"- {escape(note)}" for note in found["notes"]))
 
 
 def verdict_line(document: Document) -> str:

@@ -39,6 +39,7 @@ typedef struct Variable {
 static Kernel *kernels;
 static Variable *variables;
 static int device_module, tuned_module, contexts[2], streams_made, busy_polls, capture_broken;
+static long queries;
 static int generation;  // of contexts: what was made in one before a reset is gone
 static __thread int current, relaxed;
 static Handle capture_stream;
@@ -64,6 +65,7 @@ void *fakeVariable(const char *name, size_t nbytes) {
 }
 void fakeBusy(int polls) { busy_polls = polls; }
 int fakePollsLeft(void) { return busy_polls; }
+long fakeQueries(void) { return queries; }
 long fakeLaunches(void) { return launches; }
 
 // -- contexts, devices --
@@ -107,6 +109,7 @@ Result cuStreamCreate(Handle *stream, unsigned flags) {
 Result cuStreamDestroy_v2(Handle stream) { return stream ? SUCCESS : INVALID; }
 Result cuStreamQuery(Handle stream) {
     (void)stream;
+    queries++;
     if (unsafe()) return UNSAFE;
     if (getenv("FAKE_BROKEN_QUERY")) return INVALID;
     if (!busy_polls) return SUCCESS;
@@ -130,7 +133,15 @@ Result cuEventRecord(Handle event, Handle stream) {
     clock_gettime(CLOCK_MONOTONIC, &((Event *)event)->when);
     return SUCCESS;
 }
-Result cuEventQuery(Handle event) { return event ? SUCCESS : INVALID; }
+Result cuEventQuery(Handle event) {
+    if (getenv("FAKE_PENDING_EVENTS")) return NOT_READY;
+    return event ? SUCCESS : INVALID;
+}
+static int stream_waits;
+Result cuStreamWaitEvent(Handle stream, Handle event, unsigned flags) {
+    return (void)stream, stream_waits++, event && !flags ? SUCCESS : INVALID;
+}
+int fakeStreamWaits(void) { return stream_waits; }
 Result cuEventSynchronize(Handle event) { return event ? SUCCESS : INVALID; }
 Result cuEventElapsedTime(float *milliseconds, Handle begin, Handle end) {
     const struct timespec *b = &((Event *)begin)->when, *e = &((Event *)end)->when;

@@ -97,6 +97,23 @@ def test_nobody_hears_what_went_wrong(hostile: Record, monkeypatch: pytest.Monke
     assert (found.output, found.reasons) == ("1\n", {"the driver reported an error": 1})
 
 
+def test_a_device_that_is_always_busy_is_waited_for_once(hostile: Record) -> None:
+    found = hostile("stuck", timeout_s=0.3)
+    asked, _ = found.output.splitlines()
+    assert int(asked) <= 20
+    assert found.reasons == {
+        "the device was busy for longer than the time-out": 3,
+        "recording it failed before": 18,
+    }
+
+
+def test_what_cannot_be_recorded_is_not_tried_for_ever(hostile: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_NO_PINNED_MEMORY", "1")
+    reasons = hostile("hopeless", max_per_kernel=1).reasons
+    assert set(reasons) == {"the driver refused pinned memory", "recording it failed before"}
+    assert reasons["the driver refused pinned memory"] == 3
+
+
 @pytest.mark.parametrize("plan", [None, "gone"])
 def test_without_a_plan_nothing_happens(plan: str | None, program: Build, tmp_path: Path) -> None:
     environment = {**os.environ, "LD_PRELOAD": str(recorder.library())}

@@ -67,6 +67,17 @@ def test_where_conditions_hold_the_tuned_one_runs(substituted: Substituted, cond
     assert substitutions(substituted("nested", "kernel shift", condition)) == (3, 3)
 
 
+@pytest.mark.parametrize(("events", "waits"), [("", 0), ("1", 2)], ids=["there", "on its way"])
+def test_a_constant_is_there_on_every_stream(
+    events: str, waits: int, substituted: Substituted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is copied on the stream of the first launch after the application wrote it, which others wait for."""
+    if events:
+        monkeypatch.setenv("FAKE_PENDING_EVENTS", events)
+    trial = substituted("constant", "kernel shift", image=TUNED.replace(".global", ".const"))
+    assert (trial.output, substitutions(trial)) == (f"{waits} 4008\n".encode(), (4, 4))
+
+
 def test_launches_inside_graphs(substituted: Substituted) -> None:
     """Of a graph made node by node, and after a node of it was changed."""
     trial = substituted("built", "kernel _Z5scalePdPKddi", image=".version 7.0 // tuned\n")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from r3bench.ledger import Failures, KernelResult, SourceResult
-from r3bench.report import kinds
+from r3bench.report import applied, kinds
 from r3bench.report.documents import result_of
 from r3bench.report.html import charts, code
 from r3bench.report.html.elements import Markup, element
@@ -50,6 +51,7 @@ def searched(document: Mapping[str, Any]) -> tuple[str, list[Markup]]:
         *([element("p", as_sentence(line))] if (line := work_line(kernels)) else []),
         element("h2", "Kernels", id="kernels"),
         table("Largest gain first. Headings sort.", _HEAD, [_row(kernel) for kernel in kernels]),
+        *_in_application(document),
         *_places(kernels),
         *_methods(entries),
         *(_section(entry, kernel, LINES // len(entries)) for entry, kernel in zip(entries, kernels, strict=True)),
@@ -64,6 +66,15 @@ def searched(document: Mapping[str, Any]) -> tuple[str, list[Markup]]:
         contents([kernel.kernel for kernel in kernels]),
         element("main", *main),
     ]
+
+
+def _in_application(document: Mapping[str, Any]) -> Iterator[Markup]:
+    """What all tuned kernels together bring where they are used, if that was tried."""
+    if found := document.get("in_application"):
+        yield element("h2", applied.TITLE)
+        yield command(shlex.join(found["command"]))
+        yield table("Runs of each kind, in turns.", applied.HEAD, found["rows"])
+        yield from bullets(found["notes"])
 
 
 def _places(kernels: Sequence[KernelResult]) -> list[Markup]:

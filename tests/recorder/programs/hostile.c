@@ -116,6 +116,23 @@ static void unheard(void) {
     launch(1);
 }
 
+// The device never stops to be busy; how often it was asked after the first time is told.
+static void stuck(void) {
+    long (*queries)(void), before;
+    *(void **)&queries = dlsym(library(), "fakeQueries");
+    fakeBusy_(-1);
+    launch(0);
+    before = queries();
+    for (int i = 0; i < 20; i++) launch(0);
+    fakeBusy_(0);
+    printf("%ld\n", queries() - before);
+}
+
+// Launches that cannot be recorded, with time between them.
+static void hopeless(void) {
+    for (int i = 0; i < 40; i++) launch(0), usleep(10000);
+}
+
 // -- modules --
 
 // The image lies in a library that is closed again before anything is launched.
@@ -321,7 +338,7 @@ int main(int count, char **words) {
                       {"plugin", plugin},     {"unloaded", unloaded},         {"mapped", mapped},
                       {"far", far},           {"reset", reset},               {"wrong end", wrong_end},
                       {"nested", nested},     {"graph memory", graph_memory}, {"structures", structures},
-                      {"textures", textures}};
+                      {"textures", textures}, {"stuck", stuck},               {"hopeless", hopeless}};
     double first;
     given = words;
     find_driver();

@@ -270,6 +270,40 @@ static Handle shift_function(void) {
     if (cuModuleGetFunction_(&found, module, "shift")) exit(3);
     return found;
 }
+// A constant, read by launches on two streams in turn.
+static void shift_constant(void **parameters, const Dims *dims) {
+    (void)dims;
+    shift_by(parameters[0], *(int *)parameters[1], *bias);
+}
+static void shift_constant_tuned(void **parameters, const Dims *dims) {
+    (void)dims;
+    shift_by(parameters[0], *(int *)parameters[1], 1000 + *tuned_bias);
+}
+static void constant(void) {
+    const size_t sizes[] = {8, 4};
+    Result (*create)(Handle *, unsigned);
+    Handle module, shifting, streams[2];
+    int (*waits)(void), count = 1;
+    Address table;
+    *(void **)&waits = dlsym(library(), "fakeStreamWaits");
+    FIND(create, "cuStreamCreate", "cuStreamCreate");
+    fakeKernel_("shift", shift_constant, 2, sizes);
+    fakeKernel_("shift@tuned", shift_constant_tuned, 2, sizes);
+    bias = fakeVariable_("bias", 8);
+    tuned_bias = fakeVariable_("bias@tuned", 8);
+    if (cuModuleLoadData_(&module, ".version 7.0\n.visible .const .align 8 .f64 bias = 0;\n")) exit(2);
+    if (cuModuleGetFunction_(&shifting, module, "shift")) exit(3);
+    for (int i = 0; i < 2; i++) create(&streams[i], 0);
+    cuMemAlloc_(&table, sizeof out);
+    cuMemcpyHtoD_(table, &out, sizeof out);
+    void *parameters[] = {&table, &count};
+    for (int i = 0; i < 4; i++) {
+        double value = i + 1;
+        if (i % 2 == 0) cuMemcpyHtoD_((Address)bias, &value, 8);
+        cuLaunchKernel_(shifting, 1, 1, 1, 2, 1, 1, 0, streams[i % 2], parameters, NULL);
+    }
+    printf("%d ", waits());
+}
 static void nested(void) {
     Handle shifting = shift_function();
     Address table, rows[] = {out, in + 80};
@@ -360,7 +394,7 @@ int main(int count, char **given) {
                       {"textured", textured}, {"graph", graph}, {"built", built},
                       {"devices", devices}, {"kinds", kinds},   {"exec", exec_other},   {"reset", reset},
                       {"greedy", greedy},    {"large", large},
-                      {"freeing", freeing}};
+                      {"freeing", freeing}, {"constant", constant}};
     self = given[0];
     set_up();
     for (size_t i = 0; count > 1 && i < sizeof situations / sizeof *situations; i++)
