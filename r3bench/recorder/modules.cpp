@@ -275,8 +275,9 @@ static Result after_module(Result result, Handle *module, Handle library) {
 
 static void before_close(void *library) {
     link_map *opened = nullptr;
-    if (plan().active && library && !dlinfo(library, RTLD_DI_LINKMAP, &opened))
-        leave(reinterpret_cast<const void *>(opened->l_addr));
+    if (!plan().active || !library || dlinfo(library, RTLD_DI_LINKMAP, &opened)) return;
+    bool stays_open = !opened->l_name[0];  // the program itself
+    if (!stays_open) leave(reinterpret_cast<const void *>(opened->l_addr));
 }
 
 }  // namespace r3

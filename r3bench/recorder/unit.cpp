@@ -75,9 +75,6 @@ Unit::~Unit() {
 }
 
 Problem Unit::before() {
-    Text path;
-    path.add("%s/%s.bin", folder(), name_);
-    if (!file_.create(path.c_str())) return "the disk refused a file";
     if (driver().cuCtxGetCurrent(&context_)) return "the driver reported an error";
     reach_.begin();
     for (size_t i = 0; i + 8 <= arguments_.size(); i += 4) {
@@ -180,8 +177,12 @@ Problem Unit::hold() {
     return write();
 }
 
-// All that was set aside and is not in the file yet.
+// All that was set aside and is not in the file yet, which is opened no sooner: units that wait take no files of the
+// application's.
 Problem Unit::write() {
+    Text path;
+    path.add("%s/%s.bin", folder(), name_);
+    if (!file_.created() && !file_.create(path.c_str())) return "the disk refused a file";
     if (!pipeline_begin(file_, places_.size() * PAGE_BYTES)) return "the driver refused pinned memory";
     Problem problem = nullptr;
     for (Buffer *buffer : buffers_) {

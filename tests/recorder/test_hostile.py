@@ -91,6 +91,19 @@ def test_files_that_may_not_grow(most: int, kept: int, hostile: Record) -> None:
     assert kept == 0 or found.reasons == {"its memory could not be copied to disk": 1}
 
 
+def test_files_that_the_application_closes(hostile: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_SLOW_COPIES", "1")
+    found = hostile("closing", str(tmp_path))
+    assert (found.output, found.launches) == ("1\n", [])
+    assert found.reasons == {"its memory could not be copied to disk": 1}
+
+
+def test_files_are_left_to_the_application(hostile: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_SLOW_COPIES", "1")
+    found = hostile("few files", max_per_kernel=4)
+    assert (factors(found), found.reasons) == ([1] * 4, {})
+
+
 def test_nobody_hears_what_went_wrong(hostile: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_BROKEN_QUERY", "1")
     found = hostile("unheard")

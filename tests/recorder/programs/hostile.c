@@ -1,4 +1,5 @@
 // What applications do that gets in a recorder's way, one situation a run.
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -105,6 +106,32 @@ static void limited(void) {
     cuMemcpyHtoD_(large, values, sizeof values);
     launch_scale(function, large, in, 1, COUNT, NULL);
     launch(1);
+}
+
+// Closes all files but the standard ones, as daemons do, and opens its own; nobody else writes to those or closes them.
+static void closing(void) {
+    char path[4096];
+    int own[64];
+    struct stat found;
+    launch(1);
+    wait_for("unit-0.bin.15");
+    for (int file = 3; file < 256; file++) close(file);
+    for (int i = 0; i < 64; i++) {
+        snprintf(path, sizeof path, "%s/own-%d", given[2], i);
+        own[i] = creat(path, 0600);
+    }
+    sleep(3);
+    for (int i = 0; i < 64; i++)
+        if (fstat(own[i], &found) || found.st_size) exit(6);
+}
+
+// Few files may be open, and the program needs most of them.
+static void few_files(void) {
+    struct rlimit few = {40, 40};
+    setrlimit(RLIMIT_NOFILE, &few);
+    for (int i = 0; i < 4; i++) launch(1);
+    for (int i = 0; i < 16; i++)
+        if (open("/dev/null", O_RDONLY) < 0) exit(6);
 }
 
 // Nobody reads what is written to standard error.
@@ -334,7 +361,7 @@ int main(int count, char **words) {
         const char *name;
         void (*run)(void);
     } situations[] = {{"leaves", leaves},     {"launches", launches},         {"busy parent", busy_parent},
-                      {"fork", fork_in_report}, {"limited", limited},         {"unheard", unheard},
+                      {"fork", fork_in_report}, {"limited", limited},         {"unheard", unheard}, {"closing", closing}, {"few files", few_files},
                       {"plugin", plugin},     {"unloaded", unloaded},         {"mapped", mapped},
                       {"far", far},           {"reset", reset},               {"wrong end", wrong_end},
                       {"nested", nested},     {"graph memory", graph_memory}, {"structures", structures},
