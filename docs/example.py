@@ -18,7 +18,7 @@ from r3bench import report
 from tests.unit import browser
 
 TOP = Path(__file__).parent.parent
-WIDTH, HEIGHT = 1200, 1090
+WIDTH, HEIGHT = 1200, 1045
 
 
 def main(run: Path) -> None:

@@ -120,12 +120,13 @@ def done(here: Path, *arguments: str) -> bytes:
 def next_steps(here: Path, text: str, base: str) -> Iterator[str]:
     """What was changed, and the commands that compare with the commit ``base``, rebuild and record again.
 
-    Comparing comes first: a capture that was recorded again holds whatever the patched kernel does.
+    Comparing comes first: a capture that was recorded again holds whatever the patched kernel does. All kernels of the
+    application are compared: a patch may change a function that several of them call, and the search timed only one.
     """
     capture = dict(_FIELD.findall(text))["Capture"]
     changed = _CHANGED.findall(text)
     yield f"changed: {', '.join(changed)}"
-    yield f"compare with the present capture: r3bench guard {base} --captures {shlex.quote(capture)}"
+    yield f"compare with the present captures: r3bench guard {base} --captures {shlex.quote(_folder(capture))}"
     yield f"rebuild: {_rebuild(here, changed)}"
     yield f"record again, only if its results are meant to change: {_record(here, capture)}"
 
@@ -166,7 +167,11 @@ def _record(here: Path, capture: str) -> str:
         return "run the application under r3bench record"
     if command[0].startswith("python"):
         return shlex.join(command)
-    return f"r3bench record --out {shlex.quote(PurePosixPath(capture).parent.as_posix())} -- {shlex.join(command)}"
+    return f"r3bench record --out {shlex.quote(_folder(capture))} -- {shlex.join(command)}"
+
+
+def _folder(capture: str) -> str:
+    return PurePosixPath(capture).parent.as_posix()
 
 
 # -- a pull request ---------------------------------------------------------------------------------------------------

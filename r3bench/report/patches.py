@@ -219,7 +219,7 @@ def also(result: KernelResult) -> Iterator[str]:
     """The other kernels of the file that a patch changes, and whether that was checked."""
     unknown = [name for name in result.also_changes if name not in result.also_checked]
     if result.also_checked:
-        yield f"It also changes {', '.join(result.also_checked)}: their recorded launches match."
+        yield f"It also changes {', '.join(result.also_checked)}: their recorded launches match, but were not timed."
     if unknown:
         yield f"It also changes {', '.join(unknown)}: not checked, for want of a recorded launch that replays."
 

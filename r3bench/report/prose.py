@@ -84,8 +84,10 @@ launches and on other kernels.
 PTX), *assemble* (ptxas), *cache* (known already). Device: *load*, *verify* (launches and comparisons), *time* (the \
 ranking). Waiting: for a build, for the device.
 - tables of sources: *trials*: configurations tried on this source; *matched*: those with the right result and a time; \
-*default*: its time under the default compiler and the recorded launch; *best*: that of its best configuration. These \
-are quick measurements that rank, not claims."""
+*default*: its time under the default compiler and the recorded launch; *best*: that of its best configuration.
+- *ranking times*, in those tables and where a gain is taken apart, claim nothing. Each is the shortest of a few \
+windows, taken while other sources are built (on a CPU by the same cores) or, on a GPU, with flushed caches: compare \
+them with each other, not with the times of a contest, whose two sides take turns in many blocks."""
 
 
 _CONFIGURATION = """\

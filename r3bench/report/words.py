@@ -214,6 +214,7 @@ def where_line(document: Mapping[str, Any]) -> str:
 
 
 _TOLD = {
+    "device": "{}",
     "processor": "{}",
     "cores": "{} cores",
     "driver": "driver {}",

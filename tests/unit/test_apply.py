@@ -56,7 +56,7 @@ def test_a_patch_is_applied_and_the_next_steps_are_told(tree: Path, capsys: pyte
     assert capsys.readouterr().out.splitlines() == [
         "reports/demo/k.patch applies",
         "changed: kernels/miniweather/kernels.cu",
-        "compare with the present capture: r3bench guard HEAD --captures captures/demo/k.zarr",
+        "compare with the present captures: r3bench guard HEAD --captures captures/demo",
         "rebuild: make",
         "record again, only if its results are meant to change: python -m kernels.miniweather.record",
     ]
@@ -211,7 +211,7 @@ def test_a_pull_request_is_a_branch_a_commit_and_a_text(tree: Path, capsys: pyte
     body = (tree / "reports/demo/k.body.md").read_text()
     assert "your own compiler, on the patched source: not measured" in body
     base = git("rev-parse", "--short", "main").strip()
-    compare = f"compare with the present capture: r3bench guard {base} --captures captures/demo/k.zarr"
+    compare = f"compare with the present captures: r3bench guard {base} --captures captures/demo"
     assert f"- {compare}\n" in body
     assert "git apply" not in body + message
     assert capsys.readouterr().out.splitlines() == [

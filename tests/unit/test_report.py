@@ -240,7 +240,7 @@ def test_other_kernels_that_a_patch_changes_are_named() -> None:
     result = replace(
         IMPROVED, also_changes=("diagnostics", "halo", "initial_state"), also_checked=("diagnostics", "initial_state")
     )
-    checked = "lso changes diagnostics, initial_state: their recorded launches match"
+    checked = "lso changes diagnostics, initial_state: their recorded launches match, but were not timed"
     unknown = "lso changes halo: not checked, for want of a recorded launch that replays"
     patch, text = (
         report.patch(result) or "",

@@ -14,14 +14,15 @@ from r3bench.report.words import duration, speedup
 from r3bench.stats import Comparison, Predicted
 
 NAME = 17  # characters of a name in a chart
+ROW = 20  # of one in front of an interval
 
 
 def times(value: float) -> str:
     return f"{value:g}x"
 
 
-def short(name: str) -> str:
-    return name if len(name) <= NAME else name[: NAME - 1] + "…"
+def short(name: str, room: int = NAME) -> str:
+    return name if len(name) <= room else name[: room - 1] + "…"
 
 
 # -- two times of every kernel ----------------------------------------------------------------------------------------
@@ -56,15 +57,17 @@ def _point(x: float, y: float, point: Point) -> Markup:
 
 
 def _names(places: Sequence[tuple[float, float, str]]) -> Iterator[Markup]:
-    """Names right or left of their points; one that would lie over another, or over a mark, is left to the title."""
+    """Names beside, above or below their points; one that would lie over another, or over a mark, is left to the
+    title."""
     taken = [(x - 6, y, x + 6) for x, y, _ in places]
     for x, y, name in sorted(places):
-        width = 7.0 * len(name)
-        for start, anchor in ((x + 9, None), (x - 9 - width, "end")):
-            inside = start > 56 and start + width < 410
-            if inside and not any(abs(y - b) < 13 and start < c and a < start + width for a, b, c in taken):
-                taken.append((start, y, start + width))
-                yield label(x + (9 if anchor is None else -9), y + 4, name, "name", anchor)
+        width = 6.5 * len(name)
+        centred = min(x - width / 2, 409 - width)
+        for start, middle in ((x + 9, y), (x - 9 - width, y), (centred, y - 14), (centred, y + 14)):
+            inside = start > 56 and start + width < 410 and 26 < middle < 316
+            if inside and not any(abs(middle - b) < 12 and start < c and a < start + width for a, b, c in taken):
+                taken.append((start, middle, start + width))
+                yield label(start + width / 2, middle + 4, name, "name", "middle")
                 break
 
 
@@ -111,34 +114,37 @@ def memory_roof(kernels: Sequence[Written]) -> Markup:
 
 def size(nbytes: float) -> str:
     """Bytes with their unit, in powers of 1000."""
-    for limit, unit in ((1e3, "B"), (1e6, "kB"), (1e9, "MB")):
+    for limit, unit in ((1e3, "B"), (1e6, "kB"), (1e9, "MB"), (1e12, "GB")):
         if nbytes < limit:
             return f"{nbytes * 1e3 / limit:.3g} {unit}"
-    return f"{nbytes / 1e9:.3g} GB"
+    return f"{nbytes / 1e12:.3g} TB"
 
 
 # -- intervals --------------------------------------------------------------------------------------------------------
 
 
-def forest(rows: Sequence[tuple[str, Comparison]], gate: float) -> Markup:
-    """Speedups with their intervals, one below the other; the band around 1 is what the gate calls the same."""
-    bounds = [v for _, c in rows for v in (c.low, c.high, c.speedup) if v and isfinite(v)]
+def forest(rows: Sequence[tuple[str, str, Comparison]], gate: float) -> Markup:
+    """Speedups with their intervals, one below the other; the band around 1 is what the gate calls the same.
+
+    A row is a name, what tells its rows apart, and the contest.
+    """
+    bounds = [v for *_, c in rows for v in (c.low, c.high, c.speedup) if v and isfinite(v)]
     low, high = around([0.9, 1.15, *bounds], 1.05)
-    x, bottom = Scale(low, min(high, 100.0), 132, 352, True), 18 + 26 * len(rows)
+    x, bottom = Scale(low, min(high, 100.0), 152, 360, True), 18 + 26 * len(rows)
     left, right = x(1 / (1 + gate)), x(1 + gate)
     band = {"x": left, "y": 8.0, "width": right - left, "height": bottom - 8.0}
     marks = [titled("rect", f"within the gate of {gate:.0%}", class_="band", **band)]
     marks += [x_axis(x, bottom, 8, times, "speedup", 34), line(x(1), 8, x(1), bottom, "unit")]
-    for row, (name, comparison) in enumerate(rows):
-        marks += _interval(x, 24 + 26 * row, name, comparison)
-    said = "; ".join(f"{name} {speedup(comparison)} {comparison.decision.value}" for name, comparison in rows[:40])
-    return chart(f"Speedups with intervals. {said}", 496, bottom + 42, *marks, class_="chart wide")
+    for row, (name, suffix, comparison) in enumerate(rows):
+        marks += _interval(x, 24 + 26 * row, short(name, ROW - len(suffix)) + suffix, comparison)
+    said = "; ".join(f"{name}{suffix} {speedup(c)} {c.decision.value}" for name, suffix, c in rows[:40])
+    return chart(f"Speedups with intervals. {said}", 504, bottom + 42, *marks, class_="chart wide")
 
 
 def _interval(x: Scale, y: float, name: str, comparison: Comparison) -> Iterator[Markup]:
     kind, shown = comparison.decision.value, speedup(comparison)
     low, high = comparison.low or x.low, comparison.high or x.high
-    yield label(124, y + 4, short(name), "name", "end")
+    yield label(144, y + 4, name, "name", "end")
     yield line(x(low), y, x(high), y, f"whisker {kind}")
     for end in (low, high):
         if x.low <= end <= x.high:
@@ -146,7 +152,7 @@ def _interval(x: Scale, y: float, name: str, comparison: Comparison) -> Iterator
     yield titled(
         "circle", f"{name}: {shown}, {kind}", cx=x(comparison.speedup or 1), cy=y, r=4.5, class_=f"mark {kind}"
     )
-    yield label(362, y + 4, shown, "value")
+    yield label(370, y + 4, shown, "value")
 
 
 # -- the blocks of a contest ------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from r3bench.report.html.parts import anchor, badge, bullets, command, contents,
 from r3bench.report.html.plot import figure
 from r3bench.report.html.tables import Cell, table
 from r3bench.report.words import as_sentence, duration
-from r3bench.stats import Decision
 
 LINES = 100  # of a change that are shown
 
@@ -58,22 +57,23 @@ def _row(finding: Finding) -> list[Cell | str]:
 
 
 def _overview(found: list[Finding]) -> Iterator[Markup]:
-    contests = [(f["kernel"].split("/", 1)[-1], guards.comparison_of(f)) for f in found]
-    timed = [(name, c) for name, c in contests if c is not None and c.candidate_ns and c.low and c.high and c.speedup]
+    timed = [
+        (f["kernel"].split("/", 1)[-1], f["verdict"], c)
+        for f in found
+        if (c := guards.comparison_of(f)) is not None and c.candidate_ns and c.low and c.high and c.speedup
+    ]
     if not timed:
         return
     points = [
-        charts.Point(name, c.baseline_ns, c.candidate_ns, _kind(c.decision))
-        for name, c in timed
+        charts.Point(name, c.baseline_ns, c.candidate_ns, verdict)
+        for name, verdict, c in timed
         if c.baseline_ns and c.candidate_ns
     ]
     shown = [figure("Time of a launch", charts.scatter(points, "time of base", "time of head"))] if points else []
-    forest = figure("Head against base", charts.forest(timed, timed[0][1].gate), note="Left of 1x the head is slower.")
-    yield element("div", *shown, forest, class_="pair")
-
-
-def _kind(decision: Decision) -> str:
-    return decision.value if decision in (Decision.FASTER, Decision.SLOWER) else "same"
+    chart = charts.forest([(name, "", c) for name, _, c in timed], timed[0][2].gate)
+    yield element(
+        "div", *shown, figure("Head against base", chart, note="Left of 1x the head is slower."), class_="pair"
+    )
 
 
 def _section(finding: Finding, notes: Sequence[str]) -> Markup:

@@ -112,7 +112,7 @@ def best_arm(kernel: KernelResult) -> Comparison | None:
 def _overview(kernels: Sequence[KernelResult]) -> Iterator[Markup]:
     points = [_point(kernel) for kernel in kernels if in_contest(kernel)]
     rows = [
-        (kernel.kernel.split("/", 1)[-1] + _SUFFIX[arm.name], arm.comparison)
+        (kernel.kernel.split("/", 1)[-1], _SUFFIX[arm.name], arm.comparison)
         for kernel in kernels
         for arm in kernel.arms
         if _timed(arm.comparison)
@@ -123,7 +123,7 @@ def _overview(kernels: Sequence[KernelResult]) -> Iterator[Markup]:
             "+c: with configuration; (tool): our compiler alone; (own): the patch by the application's own compiler. "
             "Band: within the gate."
         )
-        shown.append(figure("Speedups and their intervals", charts.forest(rows, rows[0][1].gate), note=note))
+        shown.append(figure("Speedups and their intervals", charts.forest(rows, rows[0][2].gate), note=note))
     if points:
         chart = charts.scatter(points, "time of the baseline", "time under r3bench")
         shown.append(figure("Time of a launch", chart, note="Times of contests. Hollow: nothing surely faster."))
@@ -133,7 +133,7 @@ def _overview(kernels: Sequence[KernelResult]) -> Iterator[Markup]:
         note = f"The line: writing alone, predicted from the {speed} a second measured of memory. Caches may be faster."
         shown.append(figure("Distance from the memory roof", charts.memory_roof(written), note=note))
     if shown:
-        yield element("div", *shown, class_="pair")
+        yield element("div", *shown, class_="pair overview")
 
 
 def _written(kernel: KernelResult) -> charts.Written | None:
