@@ -11,11 +11,12 @@ from r3bench.lowering.regions import Region
 
 _ARRAYS = ("own", "state", "predicate", "barrier", "count", "mask", "value", "high", "lane", "clamp", "result", "flag")
 _ABSENT = -1
-_ENTRIES = """define i64 @r3_frame_bytes(ptr %launch) nounwind {
+# LLVM would take a millisecond to optimize these two.
+_ENTRIES = """define i64 @r3_frame_bytes(ptr %launch) nounwind noinline optnone {
   %bytes = call i64 @__r3_frame_bytes(ptr @r3.table, ptr %launch)
   ret i64 %bytes
 }
-define i32 @r3_run_block(ptr %args, ptr %launch, ptr %index, ptr %frame) nounwind {
+define i32 @r3_run_block(ptr %args, ptr %launch, ptr %index, ptr %frame) nounwind noinline optnone {
   %code = call i32 @__r3_run_block(ptr %args, ptr %launch, ptr %index, ptr %frame, ptr @r3.table)
   ret i32 %code
 }
