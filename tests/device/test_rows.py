@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -69,6 +70,18 @@ __global__ void there(unsigned *y, int n, int base) {
   __syncthreads();
   if (threadIdx.x == 31) y[threadIdx.x] = ones;
 }
+__global__ void repeated(unsigned *y, int n, int base) {
+  __shared__ unsigned s[32];
+  int i = threadIdx.x;
+  s[i] = base;
+  for (int k = 0; k < n; ++k) {
+    __syncthreads();
+    unsigned other = s[31 - i];
+    __syncthreads();
+    s[i] = other + i;
+  }
+  y[i] = s[i];
+}
 __global__ void updates(unsigned *y, int n, int base) {
   __shared__ unsigned s[4];
   if (threadIdx.x < 4) s[threadIdx.x] = 0;
@@ -124,9 +137,29 @@ def test_first_test(ir: str, name: str) -> None:
             assert y.tolist() == right.tolist(), (n, base, order)
 
 
+def scalar_regions(text: str) -> set[str]:
+    """The regions whose loop over threads is to get no vector form: all in which no loop may."""
+    width = re.search(r'^(!\d+) = !\{!"llvm.loop.vectorize.width", i32 1\}', text, re.MULTILINE)
+    assert width
+    scalar = set(re.findall(rf"^(!\d+) = distinct .*{width[1]}\b", text, re.MULTILINE))
+    regions = re.findall(r"^define internal i64 @r3\.region\.([\w.]+)\(.*?^}", text, re.MULTILINE | re.DOTALL)
+    bodies = re.split(r"^define internal i64 @r3\.region\.[\w.]+\(", text, flags=re.MULTILINE)[1:]
+    loops = {name: re.findall(r"!llvm\.loop (!\d+)", body) for name, body in zip(regions, bodies, strict=True)}
+    return {name for name, found in loops.items() if found and scalar.issuperset(found)}
+
+
+def test_regions_that_a_block_runs_once_beside_others_get_no_vector_form(ir: str) -> None:
+    kernel = Kernel(ir, "repeated")
+    assert scalar_regions(kernel.lowered.ir) == {"0"}
+    y = np.zeros(32, np.uint32)
+    assert kernel((1,), (32,), y, np.int32(3), np.int32(5)) == 0
+    assert y.tolist() == [5 + 31 + i for i in range(32)]
+
+
 def test_updates_of_shared_memory_are_plain(ir: str) -> None:
     kernel = Kernel(ir, "updates")
     assert "atomicrmw" not in kernel.lowered.ir
+    assert scalar_regions(kernel.lowered.ir) == {"1"}  # where they are made
     for order in ("forward", "reverse"):
         y = np.zeros(4, np.uint32)
         assert kernel((1,), (32,), y, np.int32(0), np.int32(0), order=order) == 0
