@@ -295,6 +295,21 @@ def _equal(wanted: Any, found: Any) -> bool:
     return isclose(wanted, found, rel_tol=1e-9, abs_tol=1e-12) if isinstance(wanted, float) else bool(wanted == found)
 
 
+def ratio(compared: Comparison, interval: bool = True) -> str:
+    """The ratio of times as people say it, never below 1: ``1.120x slower (1.090 to 1.150)``.
+
+    Of a contest that was timed.
+    """
+    assert compared.speedup
+    assert compared.low
+    assert compared.high
+    slower = compared.speedup < 1
+    values = (compared.speedup, compared.low, compared.high)
+    value, *bounds = (1 / v if slower else v for v in values)
+    said = f"{value:.3f}x {'slower' if slower else 'faster'}"
+    return f"{said} ({min(bounds):.3f} to {max(bounds):.3f})" if interval else said
+
+
 def identical(gate: float, binary: str) -> Comparison:
     """The answer for two arms with the same machine code and the same launch."""
     return Comparison(

@@ -35,7 +35,8 @@ class Guarded:
     """The guard's answer for one kernel; ``detail`` is one sentence, ``notes`` are what else to know.
 
     ``comparison`` is the contest of head (candidate) against base (baseline), None where nothing was timed. ``static``
-    counts both sides' code by GPU, empty where it was not compared; ``place`` is file and line of head's kernel.
+    counts both sides' code by GPU, empty where it was not compared; ``missing`` says for which there is none, and why.
+    ``place`` is file and line of head's kernel.
     """
 
     kernel: str
@@ -44,6 +45,7 @@ class Guarded:
     gate: Gate
     comparison: Comparison | None = None
     notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
     static: tuple[tuple[str, code.Sides], ...] = ()
     place: tuple[str, int] | None = None
 
@@ -85,6 +87,7 @@ def judge(capture: Capture, gate: Gate, terms: Terms) -> Guarded:
         gate=gate,
         comparison=comparison,
         notes=tuple(_notes(capture, terms, static)),
+        missing=tuple(code.missing(static)),
         static=tuple(static.items()),
         place=head.place,
     )

@@ -53,14 +53,7 @@ def _counts(build: Future[Built], device: str) -> dict[str, Any]:
 
 
 def notes(found: Compared) -> Iterator[str]:
-    """What differs, a line for each GPU; the same reason for no code is said once, for both sides and all GPUs."""
-    failed: dict[tuple[str, str], dict[str, None]] = {}
-    for arch, sides in found.items():
-        for name, counts in sides.items():
-            if "failed" in counts:
-                failed.setdefault((_maker(arch), counts["failed"]), {})[name] = None
-    for (maker, reason), names in failed.items():
-        yield f"no code for {maker} GPUs from {' and '.join(names)}: {reason}"
+    """What differs, a line for each GPU."""
     for arch, sides in found.items():
         changed = [
             f"{name.replace('_', ' ')} {sides['base'].get(name)} -> {after}"
@@ -69,6 +62,17 @@ def notes(found: Compared) -> Iterator[str]:
         ]
         if changed:
             yield f"code for {arch}: {', '.join(changed)}"
+
+
+def missing(found: Compared) -> Iterator[str]:
+    """Why there is no code; the same reason is said once, for both sides and all GPUs."""
+    failed: dict[tuple[str, str], dict[str, None]] = {}
+    for arch, sides in found.items():
+        for name, counts in sides.items():
+            if "failed" in counts:
+                failed.setdefault((_maker(arch), counts["failed"]), {})[name] = None
+    for (maker, reason), names in failed.items():
+        yield f"no code for {maker} GPUs from {' and '.join(names)}: {reason}"
 
 
 def _maker(arch: str) -> str:

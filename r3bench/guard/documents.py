@@ -9,9 +9,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from r3bench.guard import Guarded
-from r3bench.guard.rulings import UNMEASURED, Ruling, ratio
+from r3bench.guard.rulings import UNMEASURED, Ruling
 from r3bench.nouns import decode, encode
-from r3bench.stats import Comparison
+from r3bench.stats import Comparison, ratio
 
 FORMAT = 2
 
@@ -55,6 +55,7 @@ def row(found: Guarded, capture: str, fails: bool) -> dict[str, Any]:
         "verdict": found.ruling.value,
         "detail": found.detail,
         "notes": list(found.notes),
+        "missing": list(found.missing),
         "fails": fails,
         "gate": compared.gate if compared is not None else found.gate.relative,
         "absolute_ns": found.gate.absolute_ns,

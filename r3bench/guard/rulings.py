@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import log
 
-from r3bench.stats import Comparison, Decision, Interval, decide
+from r3bench.stats import Comparison, Decision, Interval, decide, ratio
 
 
 class Ruling(Enum):
@@ -102,13 +102,3 @@ def _sentence(compared: Comparison, gate: Gate, ruling: Ruling) -> str:
 
 def _too_noisy(why: str, compared: Comparison) -> str:
     return f"the machine is too noisy to tell ({why}, the gate is {compared.gate:.1%}): {ratio(compared)}"
-
-
-def ratio(compared: Comparison) -> str:
-    """The ratio of times as people say it, never below 1."""
-    assert compared.speedup is not None
-    assert compared.low is not None
-    assert compared.high is not None
-    if compared.speedup >= 1:
-        return f"{compared.speedup:.3f}x faster ({compared.low:.3f} to {compared.high:.3f})"
-    return f"{1 / compared.speedup:.3f}x slower ({1 / compared.high:.3f} to {1 / compared.low:.3f})"

@@ -211,13 +211,15 @@ class Guards:
         terminalreporter.section("r3bench: guard")
         if guard["kernels"]:
             terminalreporter.line(table(self.document, terminalreporter._tw.fullwidth))
-        for row in guard["kernels"]:
-            notes = guards.own_notes(row, guard["kernels"])
+        found = [{**row, "missing": []} for row in guard["kernels"]]  # of code for other GPUs the report says more
+        for row in found:
+            notes = guards.own_notes(row, found)
             for said in (row["detail"], *notes) if row["verdict"] != "identical" else notes:
                 terminalreporter.line(f"{row['kernel']}: {said}")
-        for note in guards.shared_notes(guard["kernels"]):
+        for note in guards.shared_notes(found):
             terminalreporter.line(note)
-        if any(row["comparison"] for row in guard["kernels"]):
+        if guards.timed(found):
+            terminalreporter.line(guards.LAUNCH)
             terminalreporter.line(device_line(self.document["device"], self.document["target"]))
         terminalreporter.line(guard["sentence"])
         what = "an earlier run's report, left as it is" if self.kept else "report"

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from r3bench.nouns import decode
 from r3bench.report.marks import bounded, command, escape, folded, grid, short_grid
 from r3bench.report.words import duration, marker, where_line, words
-from r3bench.stats import Comparison, Decision
+from r3bench.stats import Comparison, Decision, ratio
 
 HEAD = ("kernel", "verdict", "change", "base", "head")
 
+LAUNCH = "Every recorded launch was checked; times are those of the first of each kernel."
+
 Finding = Mapping[str, Any]
+
+
+def timed(found: Iterable[Finding]) -> bool:
+    """Whether any kernel's two sides were timed."""
+    return any(finding["comparison"] and finding["comparison"]["candidate_ns"] for finding in found)
 
 
 def comparison_of(finding: Finding) -> Comparison | None:
@@ -21,16 +28,17 @@ def comparison_of(finding: Finding) -> Comparison | None:
 
 
 def change(comparison: Comparison | None, interval: bool = True) -> str:
-    """How the head's time compares: ``1.12x slower (1.09 to 1.15)``; a dash where nothing was timed."""
-    if comparison is None or not comparison.speedup or comparison.low is None or comparison.high is None:
+    """How the head's time compares: ``1.120x slower (1.090 to 1.150)``; a dash where nothing was timed."""
+    if comparison is None or not (comparison.speedup and comparison.low and comparison.high):
         return "-"
-    if comparison.decision in (Decision.IDENTICAL, Decision.REFUSED):
-        return "-"
-    slower = comparison.speedup < 1
-    values = [1 / v if slower and v else v for v in (comparison.speedup, comparison.low, comparison.high)]
-    low, high = sorted(values[1:])
-    bounds = f" ({low:.2f} to {high:.2f})" if interval else ""
-    return f"{values[0]:.2f}x {'slower' if slower else 'faster'}{bounds}"
+    untimed = comparison.decision in (Decision.IDENTICAL, Decision.REFUSED)
+    return "-" if untimed else ratio(comparison, interval)
+
+
+def evidence(comparison: Comparison) -> str:
+    """The contest of head against base in one line; empty where nothing was timed, which the detail says."""
+    said = change(comparison)
+    return "" if said == "-" else words(comparison, said)
 
 
 def row(finding: Finding, *, interval: bool = True) -> list[str]:
@@ -48,15 +56,19 @@ def shared_notes(found: Sequence[Finding]) -> list[str]:
 def own_notes(finding: Finding, found: Sequence[Finding]) -> list[str]:
     """What is noted of one kernel alone."""
     noted = _noted(found)
-    return [note for note in finding.get("notes", ()) if len(noted[note]) == 1]
+    return [note for note in _notes(finding) if len(noted[note]) == 1]
 
 
 def _noted(found: Sequence[Finding]) -> dict[str, list[str]]:
     kernels: dict[str, list[str]] = {}
     for finding in found:
-        for note in finding.get("notes", ()):
+        for note in _notes(finding):
             kernels.setdefault(note, []).append(finding["kernel"])
     return kernels
+
+
+def _notes(finding: Finding) -> Sequence[str]:
+    return [*finding.get("notes", ()), *finding.get("missing", ())]
 
 
 def layouts(document: Mapping[str, Any]) -> Sequence[tuple[Sequence[Sequence[str]], Sequence[str]]]:
@@ -71,10 +83,12 @@ def markdown(document: Mapping[str, Any]) -> str:
     guard, found = document["guard"], document["guard"]["kernels"]
     title = guard["sentence"][:1].upper() + guard["sentence"][1:]
     head = [marker(document), f"## {escape(title)}", "", *short_grid(HEAD, [row(f) for f in found]), ""]
-    head += [f"{_sides(guard)} {escape(where_line(document), 1000)}", ""]
+    launch = f" {LAUNCH}" if timed(found) else ""
+    head += [f"{_sides(guard)}{launch} {escape(where_line(document), 1000)}", ""]
+    said = [f"- could not be guarded: {escape(error, 1000)}" for error in guard["errors"]]
+    said += [f"- {escape(note, 2000)}" for note in shared_notes(found)]
+    head += [*said, ""] if said else []
     head += ["To reproduce:", "", command(guard["reproduce"])]
-    head += [f"- could not be guarded: {escape(error, 1000)}" for error in guard["errors"]]
-    head += [f"- {escape(note, 2000)}" for note in shared_notes(found)]
     notes = [own_notes(finding, found) for finding in found]
     sections = [
         "\n".join(folded(f"{f['kernel']}: {f['verdict']}", _evidence(f, own)))
@@ -100,8 +114,8 @@ def _evidence(finding: Finding, notes: Sequence[str]) -> Iterator[str]:
     for note in notes:
         yield f"- {escape(note, 2000)}"
     contest = comparison_of(finding)
-    if contest is not None:
-        yield f"- {escape(words(contest))}"
+    if contest is not None and (said := evidence(contest)):
+        yield f"- {escape(said)}"
     counts = static_rows(finding)
     if counts:
         yield ""

@@ -62,8 +62,8 @@ def in_contest(result: KernelResult) -> bool:
     return any(arm.comparison.baseline_ns for arm in result.arms)
 
 
-def words(comparison: Comparison) -> str:
-    """A comparison in one line: decision, speedup, interval, confidence, smallest effect."""
+def words(comparison: Comparison, ratio: str = "") -> str:
+    """A comparison in one line: decision, speedup (or ``ratio``), interval, confidence, smallest effect."""
     if comparison.speedup is None or comparison.decision is Decision.REFUSED:
         return f"{comparison.decision.value}: the {comparison.refused} gave {comparison.verdict.status.value}"
     if comparison.decision is Decision.IDENTICAL:
@@ -71,7 +71,7 @@ def words(comparison: Comparison) -> str:
     floor = comparison.noise_floor
     control = f"; two binaries of equal work seem {floor:.1%} apart" if floor is not None else ""
     return (
-        f"{comparison.decision.value}, {speedup(comparison)} at {comparison.confidence:.2%} confidence from "
+        f"{comparison.decision.value}, {ratio or speedup(comparison)} at {comparison.confidence:.2%} confidence from "
         f"{comparison.blocks} blocks; smallest effect that could have been seen {comparison.smallest_effect:.1%}"
         f"{control}"
     )

@@ -1,10 +1,13 @@
 """The guard's figures on miniWeather, on the CPU device: an unchanged tree, and a planted slow-down of 10 %.
 
-``python tests/benchmarks/guard.py [RUNS]`` (20 by default, about a quarter of a minute each; on a quiet machine). In
-the planted runs every kernel has a test that never holds, of one number in the base and of another in head: the others
-do the same work with other machine code, so that they are timed. One of the kernels, in turn, has a loop of arithmetic
-on both sides, with so many more rounds in head that it takes 10 % longer. Exactly that one must be SLOWER at a gate of
-5 %.
+``python tests/benchmarks/guard.py [RUNS] [KERNEL[=ROUNDS] ...]`` (20 by default, about a quarter of a minute each; on a
+quiet machine). Where kernels are named, only these are slowed down, and the unchanged tree is left out: for runs in
+parts. ROUNDS are what an earlier part found.
+
+In the planted runs every kernel has a test that never holds, of one number in the base and of another in head: the
+others do the same work with other machine code, so that they are timed. One of the kernels, in turn, has a loop of
+arithmetic on both sides, with so many more rounds in head that it takes 10 % longer. Exactly that one must be SLOWER at
+a gate of 5 %.
 """
 
 from __future__ import annotations
@@ -118,20 +121,26 @@ def copied(tree: Path) -> Path:
     return tree
 
 
-def main(runs: int) -> bool:
-    print(machine.describe())
+def main(runs: int, *named: str) -> bool:
+    print(machine.describe(), flush=True)
     with tempfile.TemporaryDirectory(prefix="r3bench-guard-") as folder:
         base, tree = copied(Path(folder, "base")), copied(Path(folder, "head"))
-        unchanged, seconds = guard(tree, TOP, 5)
-        nothing = all(row["verdict"] == "identical" and row["comparison"] is None for row in unchanged["kernels"])
-        print(f"unchanged: {unchanged['sentence']}; nothing timed: {nothing}")
-        holds = [nothing, machine.judge("unchanged tree", seconds, 15, "s")]
-        rounds = {slow: calibrated(slow) for slow in PLANTED[:runs]}
-        found = [planted(tree, base, PLANTED[run % len(PLANTED)], rounds, run) for run in range(runs)]
+        holds = [] if named else [unchanged(tree)]
+        given = dict(name.partition("=")[::2] for name in named or PLANTED[:runs])
+        rounds = {slow: int(number or 0) or calibrated(slow) for slow, number in given.items()}
+        found = [planted(tree, base, list(rounds)[run % len(rounds)], rounds, run) for run in range(runs)]
     right, wrong = sum(one for one, _ in found), sum(others for _, others in found)
     holds.append(machine.judge(f"planted slow-down found in {runs} runs", right, 0.95 * runs, "runs", at_least=True))
     holds.append(machine.judge("other kernels called slower", wrong, 0, "kernels"))
     return all(holds)
+
+
+def unchanged(tree: Path) -> bool:
+    """Whether nothing of an unchanged tree is timed, in 15 s."""
+    guarded, seconds = guard(tree, TOP, 5)
+    nothing = all(row["verdict"] == "identical" and row["comparison"] is None for row in guarded["kernels"])
+    print(f"unchanged: {guarded['sentence']}; nothing timed: {nothing}", flush=True)
+    return machine.judge("unchanged tree", seconds, 15, "s") and nothing
 
 
 def planted(tree: Path, base: Path, slow: str, rounds: Mapping[str, int], run: int) -> tuple[bool, int]:
@@ -148,4 +157,4 @@ def planted(tree: Path, base: Path, slow: str, rounds: Mapping[str, int], run: i
 
 
 if __name__ == "__main__":
-    sys.exit(not main(int(sys.argv[1]) if len(sys.argv) > 1 else 20))
+    sys.exit(not main(int(sys.argv[1]) if len(sys.argv) > 1 else 20, *sys.argv[2:]))

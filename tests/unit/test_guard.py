@@ -121,10 +121,10 @@ def test_code_for_a_gpu_is_counted_on_both_sides(trees: Trees) -> None:
     static = dict(trees.judge("add", "slow#add").static)
     assert set(static) == {"sm_90", "gfx90a", "gfx942", "gfx1100"}
     assert all(set(sides) == {"base", "head"} for sides in static.values())
-    notes = trees.judge("texture#add", "texture#add other").notes
+    missing = trees.judge("texture#add", "texture#add other").missing
     said = "kernels.cu reads a texture, which the fake device has not."
     # The same of several GPUs, and of both sides, is said once.
-    assert notes == tuple(f"no code for {of} GPUs from base and head: {said}" for of in ("NVIDIA", "AMD"))
+    assert missing == tuple(f"no code for {of} GPUs from base and head: {said}" for of in ("NVIDIA", "AMD"))
 
 
 def test_a_capture_that_the_base_has_differently_is_told(trees: Trees) -> None:

@@ -576,11 +576,11 @@ def test_a_report_of_which_a_field_is_wrong_is_one_sentence(tmp_path: Path) -> N
 
 def test_a_guard_is_shown_worst_first_with_its_evidence() -> None:
     lines = report.table(GUARD, 100).splitlines()
-    assert " ".join(lines[2].split()) == "demo/k slower 1.25x slower (1.24 to 1.26) 1 us 1.25 us"
+    assert " ".join(lines[2].split()) == "demo/k slower 1.250x slower (1.238 to 1.262) 1 us 1.25 us"
     assert max(map(len, report.table(GUARD, 50).splitlines())) <= 50
     text = report.markdown(GUARD)
     assert text.startswith("<!-- r3bench: guard demo -->\n## 1 of 2 kernels is slower than main: k 1.25x\n")
-    assert "working tree against main (0123456789ab). Times are CPU times" in text
+    assert f"working tree against main (0123456789ab). {guards.LAUNCH} Times are CPU times" in text
     assert "pytest --r3-guard main captures/demo" in text
     assert "- its capture changed" in text
     assert r"\<script\> does not build" in text
@@ -590,7 +590,7 @@ def test_a_guard_is_shown_worst_first_with_its_evidence() -> None:
 def test_what_is_noted_of_several_kernels_of_a_guard_is_said_once_with_their_names() -> None:
     reason = "no code for AMD GPUs from base and head: it calls pow"
     kernels = [
-        {**GUARDED, "kernel": f"demo/{name}", "notes": [*notes, reason], "fails": False}
+        {**GUARDED, "kernel": f"demo/{name}", "notes": notes, "missing": [reason], "fails": False}
         for name, notes in (("one", ["its own"]), ("two", []))
     ]
     document = {**GUARD, "guard": {**GUARD["guard"], "kernels": kernels}}
@@ -599,6 +599,23 @@ def test_what_is_noted_of_several_kernels_of_a_guard_is_said_once_with_their_nam
     for text in (report.markdown(document), report.html(document)):
         assert text.count("it calls pow") == 1
         assert text.count("its own") == 1
+        assert text.count(guards.LAUNCH) == 1
+    assert report.markdown(document).index("it calls pow") < report.markdown(document).index("To reproduce:")
+
+
+def test_a_guard_says_a_ratio_in_one_way() -> None:
+    texts = (report.table(GUARD, 100), report.markdown(GUARD), report.html(GUARD))
+    assert all("1.250x slower" in text for text in texts)
+    assert not any("0.80x" in text for text in texts)
+
+
+def test_what_was_not_timed_is_said_once() -> None:
+    same = {**GUARDED, "verdict": "identical", "detail": "the same machine code, nothing was timed", "fails": False}
+    kernels = [{**same, "comparison": encode(identical(0.05, "b"))}]
+    document = {**GUARD, "guard": {**GUARD["guard"], "kernels": kernels}}
+    for text in (report.markdown(document), report.html(document)):
+        assert text.count("nothing was timed") == 1
+        assert guards.LAUNCH not in text
 
 
 def test_a_long_guard_stays_a_comment() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, isfinite
 from typing import Any
@@ -123,10 +123,12 @@ def size(nbytes: float) -> str:
 # -- intervals --------------------------------------------------------------------------------------------------------
 
 
-def forest(rows: Sequence[tuple[str, str, Comparison]], gate: float) -> Markup:
+def forest(
+    rows: Sequence[tuple[str, str, Comparison]], gate: float, value: Callable[[Comparison], str] = speedup
+) -> Markup:
     """Speedups with their intervals, one below the other; the band around 1 is what the gate calls the same.
 
-    A row is a name, what tells its rows apart, and the contest.
+    A row is a name, what tells its rows apart, and the contest, of which ``value`` makes the words beside it.
     """
     bounds = [v for *_, c in rows for v in (c.low, c.high, c.speedup) if v and isfinite(v)]
     low, high = around([0.9, 1.15, *bounds], 1.05)
@@ -136,13 +138,13 @@ def forest(rows: Sequence[tuple[str, str, Comparison]], gate: float) -> Markup:
     marks = [titled("rect", f"within the gate of {gate:.0%}", class_="band", **band)]
     marks += [x_axis(x, bottom, 8, times, "speedup", 34), line(x(1), 8, x(1), bottom, "unit")]
     for row, (name, suffix, comparison) in enumerate(rows):
-        marks += _interval(x, 24 + 26 * row, short(name, ROW - len(suffix)) + suffix, comparison)
-    said = "; ".join(f"{name}{suffix} {speedup(c)} {c.decision.value}" for name, suffix, c in rows[:40])
+        marks += _interval(x, 24 + 26 * row, short(name, ROW - len(suffix)) + suffix, comparison, value(comparison))
+    said = "; ".join(f"{name}{suffix} {value(c)} {c.decision.value}" for name, suffix, c in rows[:40])
     return chart(f"Speedups with intervals. {said}", 504, bottom + 42, *marks, class_="chart wide")
 
 
-def _interval(x: Scale, y: float, name: str, comparison: Comparison) -> Iterator[Markup]:
-    kind, shown = comparison.decision.value, speedup(comparison)
+def _interval(x: Scale, y: float, name: str, comparison: Comparison, shown: str) -> Iterator[Markup]:
+    kind = comparison.decision.value
     low, high = comparison.low or x.low, comparison.high or x.high
     yield label(144, y + 4, name, "name", "end")
     yield line(x(low), y, x(high), y, f"whisker {kind}")
@@ -158,8 +160,11 @@ def _interval(x: Scale, y: float, name: str, comparison: Comparison) -> Iterator
 # -- the blocks of a contest ------------------------------------------------------------------------------------------
 
 
-def strip(comparison: Comparison) -> Markup:
-    """Every block's ratio in the order in which it was taken; the band is the interval. Beside it its repetition."""
+def strip(comparison: Comparison, value: Callable[[Comparison], str] = speedup) -> Markup:
+    """Every block's ratio in the order in which it was taken; the band is the interval, in the words of ``value``.
+
+    Beside it stands its repetition.
+    """
     contests = [comparison, *([comparison.repeat] if comparison.repeat is not None and comparison.repeat.d else [])]
     ratios = [exp(-d) for contest in contests for d in contest.d]
     low, high = around([*ratios, 1.0], 1.05)
@@ -167,16 +172,17 @@ def strip(comparison: Comparison) -> Markup:
     room = 340 / (len(ratios) + 3 * (len(contests) - 1) + 1)
     marks, start = [y_axis(y, 44, 396, times, ""), line(44, y(1), 396, y(1), "unit")], 48.0
     for number_, contest in enumerate(contests):
-        marks += _blocks(contest, y, start, room, "" if number_ == 0 else "again in a fresh process, ")
+        where = "" if number_ == 0 else "again in a fresh process, "
+        marks += _blocks(contest, y, start, room, where, value(contest))
         start += room * (len(contest.d) + 3)
     said = f"{len(comparison.d)} blocks from {min(ratios):.2f}x to {max(ratios):.2f}x"
     return chart(f"Speedup of every block: {said}.", 404, 104, *marks)
 
 
-def _blocks(contest: Comparison, y: Scale, start: float, room: float, where: str) -> Iterator[Markup]:
+def _blocks(contest: Comparison, y: Scale, start: float, room: float, where: str, said: str) -> Iterator[Markup]:
     if contest.low is not None and contest.high is not None:
         top, width = y(contest.high), room * len(contest.d)
-        yield titled("rect", f"{where}{speedup(contest)}", x=start, y=top, width=width,
+        yield titled("rect", f"{where}{said}", x=start, y=top, width=width,
                      height=max(y(contest.low) - top, 1.0), class_="band")  # fmt: skip
     places = [(start + room * (block + 0.5), y(exp(-d))) for block, d in enumerate(contest.d)]
     for order, first in (("AB", "baseline"), ("BA", "candidate")):

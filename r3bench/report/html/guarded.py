@@ -25,6 +25,7 @@ def guarded(document: Mapping[str, Any]) -> tuple[str, list[Markup]]:
     notes = {finding["kernel"]: guards.own_notes(finding, found) for finding in found}
     said = [finding for finding in found if finding["fails"] or notes[finding["kernel"]] or _timed(finding)]
     main = [
+        *([element("p", guards.LAUNCH)] if guards.timed(found) else []),
         *_overview(found),
         element("h2", "Kernels", id="kernels"),
         table("Worst first. Headings sort.", guards.HEAD, [_row(finding) for finding in found]),
@@ -70,7 +71,8 @@ def _overview(found: list[Finding]) -> Iterator[Markup]:
         if c.baseline_ns and c.candidate_ns
     ]
     shown = [figure("Time of a launch", charts.scatter(points, "time of base", "time of head"))] if points else []
-    chart = charts.forest([(name, "", c) for name, _, c in timed], timed[0][2].gate)
+    rows = [(name, "", c) for name, _, c in timed]
+    chart = charts.forest(rows, timed[0][2].gate, lambda c: guards.change(c, interval=False))
     yield element(
         "div", *shown, figure("Head against base", chart, note="Left of 1x the head is slower."), class_="pair"
     )
@@ -79,12 +81,14 @@ def _overview(found: list[Finding]) -> Iterator[Markup]:
 def _section(finding: Finding, notes: Sequence[str]) -> Markup:
     name, comparison = finding["kernel"], guards.comparison_of(finding)
     rows = guards.static_rows(finding)
+    timed = comparison if _timed(finding) else None
+    shown = contest("head against base", timed, guards.change) if timed is not None else ""
     return element(
         "section",
         element("h2", name, " ", badge(finding["verdict"]), id=anchor(name)),
         element("p", as_sentence(finding["detail"])) if finding["detail"] else "",
         *bullets(notes),
-        *([element("div", contest("head against base", comparison), class_="pair")] if comparison is not None else []),
+        element("div", shown, class_="pair") if shown else "",
         *([table("Compiled code", ("code for", "what", "base", "head"), rows)] if rows else []),
         *([code.difference(finding["diff"], LINES)] if finding.get("diff") else []),
         class_="kernel",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
 from r3bench.report.html import charts
 from r3bench.report.html.elements import Markup, element
 from r3bench.report.html.plot import figure
-from r3bench.report.words import where_line, words
+from r3bench.report.words import speedup, where_line, words
 from r3bench.stats import Comparison
 
 
@@ -45,12 +45,13 @@ def bullets(lines: Iterable[str]) -> list[Markup]:
     return [element("ul", *items, class_="plain")] if items else []
 
 
-def contest(name: str, comparison: Comparison) -> Markup:
-    """One contest: in words, and its blocks where any was timed."""
+def contest(name: str, comparison: Comparison, value: Callable[[Comparison], str] = speedup) -> Markup:
+    """One contest: in words, and its blocks where any was timed; ``value`` says its speedup."""
+    said = words(comparison, value(comparison))
     if not comparison.d:
-        return figure(name, note=words(comparison))
-    note = f"{words(comparison)}. One mark a block: filled where the baseline came first, hollow where it came second."
-    return figure(name, charts.strip(comparison), note=note)
+        return figure(name, note=said)
+    note = f"{said}. One mark a block: filled where the baseline came first, hollow where it came second."
+    return figure(name, charts.strip(comparison, value), note=note)
 
 
 def machine(conditions: Mapping[str, str], title: str = "Machine and calibration") -> Markup:
