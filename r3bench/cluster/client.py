@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -31,6 +31,10 @@ from r3bench.server.spool import parts
 from r3bench.toolchain import Built
 
 _LOOK_S = 1.0  # from one look at which workers there are to the next
+# So long a worker may be at one request, what is before it there included; no launch or build of it takes half of that.
+MOST_S = 1800.0
+_END_S = 30.0  # for a worker that is to end
+_TRIES = 3  # of a request over which workers hang
 
 
 class Noted:
@@ -66,12 +70,14 @@ class Cluster(Asking):
         self._sources: dict[str, dict[str, str]] = {}
         self._first: dict[Hashable, asyncio.Future[Outcome]] = {}
         self._sent: dict[Hashable, asyncio.Future[float]] = {}
+        self._checked: dict[Hashable, asyncio.Future[Capture]] = {}
         self._asked: dict[distributed.Future, tuple[str, str | None]] = {}
+        self._hung: Counter[distributed.Future] = Counter()
         self._patience_s = patience_s
+        self._compiles = bool(self._workers(COMPILE))  # looked after from now on
         self._start(self._watch())
         self.identity = self._one_kind(self._replays())
         self._kind = kind_of(self.identity)
-        self._compiles = bool(self._workers(COMPILE))
 
     def __enter__(self) -> Self:
         return self
@@ -152,6 +158,7 @@ class Cluster(Asking):
         return future
 
     async def _answer(self, request: Request, capture: Capture) -> Any:
+        await self._check(request.capture, capture)
         made = await asyncio.gather(*(self._made(request, capture, variant) for variant in _variants(request)))
         if isinstance(request, Compile):
             return _or_raise(made[0][1])
@@ -212,23 +219,51 @@ class Cluster(Asking):
         except KilledWorker as error:
             raise ServiceError(f"{error.last_worker} and others of {self._url} ended over one request") from error
         except FutureCancelledError as error:
+            if self._hung[asked] == _TRIES:
+                raise ServiceError(
+                    f"{_TRIES} {resource} workers of {self._url} in turn did not end one request within {MOST_S:g} s; "
+                    "see what they wait for, and start the cluster again"
+                ) from error
             if at and self._client.status == "running":
                 raise WorkerLost(f"{at} of {self._url} has gone") from error
             raise ServiceError(
                 f"the cluster {self._url} or all its {resource} workers are gone; start it again"
             ) from error
         finally:
-            del self._asked[asked]
+            del self._asked[asked], self._hung[asked]
 
     async def _watch(self) -> None:
         """Cancel what Dask would wait for without end: tasks of one worker that has gone, as the one started in its
-        place has another address, and tasks of a kind of which there has been no worker for too long."""
+        place has another address, and tasks of a kind of which there has been no worker for too long. Replace workers
+        that are at a task for too long, though they say that they live: Dask gives it to others then."""
         seen: defaultdict[str, float] = defaultdict(monotonic)
+        since: dict[tuple[distributed.Future, str], float] = {}
         while self._client.status == "running":
             with suppress(OSError):  # the scheduler does not answer: Dask cancels everything if that lasts
                 for task in await self._lost(seen):
                     await task.cancel()
+                since = await self._working(since)
+                now = monotonic()
+                for task, address in [pair for pair, begin in since.items() if now - begin > MOST_S]:
+                    await self._replace(task, address)
             await asyncio.sleep(_LOOK_S)
+
+    async def _working(
+        self, since: Mapping[tuple[distributed.Future, str], float]
+    ) -> dict[tuple[distributed.Future, str], float]:
+        """Since when the scheduler has listed each task with the worker that has it now."""
+        asked, now = {task.key: task for task in self._asked}, monotonic()
+        listed = (await self._client.scheduler.processing()).items()
+        pairs = [(asked[key], address) for address, keys in listed for key in keys if key in asked]
+        return {pair: since.get(pair, now) for pair in pairs}
+
+    async def _replace(self, task: distributed.Future, address: str) -> None:
+        """End a worker that hangs; its nanny starts another. Give up what several hung over."""
+        self._hung[task] += 1
+        if self._hung[task] == _TRIES:
+            await task.cancel()
+        how = {"timeout": _END_S, "wait_for_workers": False, "on_error": "return"}
+        await self._client.scheduler.restart_workers(workers=[address], stimulus_id=f"r3bench {address} hangs", **how)
 
     async def _lost(self, seen: defaultdict[str, float]) -> list[distributed.Future]:
         """What nobody is left for; ``seen`` says when there was a worker of a kind."""
@@ -236,6 +271,7 @@ class Cluster(Asking):
         known = (await self._client.scheduler.identity(n_workers=-1))["workers"]
         now, patience_s = monotonic(), inf if self._patience_s is None else self._patience_s
         seen.update((resource, now) for each in known.values() for resource in each["resources"])
+        self._compiles = any(each["resources"].get(COMPILE) for each in known.values())
         return [
             task
             for task, (resource, at) in asked.items()
@@ -243,6 +279,13 @@ class Cluster(Asking):
         ]
 
     # -- captures ---------------------------------------------------------------------------------------------------
+
+    async def _check(self, identity: str, capture: Capture) -> None:
+        """Check the client's copy of a capture once, for a node may have another that is sound."""
+        key = identity, capture.path
+        if key not in self._checked:
+            self._checked[key] = asyncio.ensure_future(asyncio.to_thread(store.verify, capture.path))
+        await asyncio.shield(self._checked[key])
 
     async def _send(self, absent: Absent, identity: str, capture: Capture, asked_at: float) -> None:
         """Send a capture to a node, once for all its workers; again only to a node that has lost it since."""

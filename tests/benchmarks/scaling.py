@@ -264,7 +264,7 @@ def cases() -> Iterator[Case]:
         yield Case(gpus=gpus, answer_s=answer_s, answers=4)
         yield Case(gpus=gpus, answer_s=answer_s, answers=16 * gpus, processes=KERNELS)
     for gpus in (8, 64, 512):
-        kernels, clusters = 2 * gpus, -(-gpus // 16)
+        kernels, clusters = 2 * gpus, -(-gpus // 8)
         yield Case(gpus=gpus, answer_s=3.0, answers=16 * gpus, kernels=kernels, processes=kernels, clusters=clusters)
 
 

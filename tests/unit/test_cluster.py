@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from dataclasses import replace
@@ -21,7 +22,7 @@ from distributed import Scheduler, SpecCluster
 
 from r3bench import store
 from r3bench.cli import main
-from r3bench.cluster import addresses, nodes, open_cluster, start, worker
+from r3bench.cluster import addresses, client, nodes, open_cluster, start, worker
 from r3bench.cluster.client import Cluster
 from r3bench.cluster.nodes import divided
 from r3bench.cluster.worker import COMPILE, REPLAY, Absent, kind_of
@@ -49,6 +50,8 @@ def cluster(address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     monkeypatch.setattr(start, "_PATIENCE_S", 300.0)
     with open_cluster(address, "cpu") as opened:
         opened._client.wait_for_workers(3, timeout=300)
+        while not opened._compiles:  # the node's compile worker may come last
+            time.sleep(0.1)
         yield opened
 
 
@@ -154,6 +157,36 @@ def test_a_capture_whose_receiver_was_lost_is_sent_to_another(
     outcome = cluster.submit(replace(recorded, path="again.zarr"), Variant(), timing="none").result(60)
     assert (outcome.verdict.status, len(lost)) == (Status.MATCH, 2)
     cluster._client.run(worker.ended, cluster._session)
+
+
+def test_a_worker_that_hangs_is_replaced_and_its_request_done_again(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "MOST_S", 20.0)
+    begun = tmp_path / "begun"
+    command = f"[ -e {begun} ] || {{ touch {begun}; exec sleep 200; }}"
+    before = cluster._client.run(os.getpid, workers=cluster._workers(REPLAY))
+    assert cluster._start(cluster._on(REPLAY, os.system, command)).result(180) == 0
+    after = cluster._client.run(os.getpid, workers=cluster._workers(REPLAY))
+    assert set(before.values()) - set(after.values())
+
+
+def test_a_request_over_which_every_worker_hangs_is_given_up(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "MOST_S", 1.0)
+    with pytest.raises(ServiceError, match=r"3 compile workers of .* in turn did not end one request within 1 s"):
+        cluster._start(cluster._on(COMPILE, time.sleep, 3600)).result(180)
+    assert not cluster._asked
+
+
+def test_a_damaged_copy_of_a_capture_is_found_where_a_node_has_a_sound_one(
+    cluster: Cluster, recorded: Capture, tmp_path: Path
+) -> None:
+    assert cluster.submit(recorded, Variant(), timing="none").result(60).verdict.status is Status.MATCH
+    shutil.copytree(CAPTURE, tmp_path / "damaged.zarr")
+    chunk = next(path for path in sorted((tmp_path / "damaged.zarr").rglob("c/*")) if path.is_file())
+    chunk.write_bytes(chunk.read_bytes()[:-1] + b"!")
+    with pytest.raises(CaptureError, match=r"damaged\.zarr"):
+        cluster.submit(store.open_capture(tmp_path / "damaged.zarr"), Variant(), timing="none").result(60)
 
 
 def test_a_cluster_whose_workers_are_all_gone_ends_its_requests(cluster: Cluster) -> None:
