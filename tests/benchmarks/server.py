@@ -1,9 +1,9 @@
 """What the replay server achieves, one line a figure; each part ends within its seconds.
 
 - *rate*: distinct verified binaries a second of known sources under configurations drawn at random, over all kernels of
-  captures/miniweather, ranked; the share of the time in which the device's stage, and by NVML the GPU, was at work; and
-  the median milliseconds of each stage. Asked on an H200 with 16 cores: 120 a second over 2,000, GPU half busy. On two
-  cores of a CPU: 15 configurations a second.
+  captures/miniweather, ranked; the share of the time in which the device's stage, by NVML the GPU, and this process (of
+  one processor, for one thread runs at a time) were at work; and the median milliseconds of each stage. Asked on an
+  H200 with 16 cores: 120 a second over 2,000, GPU half busy. On two cores of a CPU: 15 configurations a second.
 - *source*: from a source that was never seen to its verdict. Asked on the H200: 120 ms.
 - *cold*: the same evaluation in a process of its own each time, against the resident server. Asked: 50 times.
 - *rebuild*: nvcc and a run of the application for each candidate, against the same. Asked: 20 times.
@@ -32,7 +32,7 @@ from itertools import count, cycle, islice
 from pathlib import Path
 from random import Random
 from statistics import median
-from time import perf_counter, sleep
+from time import perf_counter, process_time, sleep
 
 import numpy as np
 
@@ -153,15 +153,18 @@ def rate(device: str, seconds: float, cache: Path) -> None:
     found = captures()
     with ReplayServer(device, cache=cache) as server:
         warmed(server, found)
-        watch = Watch()
+        watch, cpu = Watch(), process_time()
         outcomes, _, took = stream(server, requests(server, found), 20_000, seconds)
-        busy = watch.percent()
+        busy, cpu = watch.percent(), process_time() - cpu
     matched = [outcome for outcome in outcomes if outcome.verdict.status is Status.MATCH]
     binaries = {(outcome.capture, outcome.binary) for outcome in matched}
     on_device = sum(s for o in outcomes for name, s in o.stages if name in ("load", "verify", "time"))
     print(f"rate     {len(binaries) / took:.1f} distinct verified binaries/s ({len(binaries)} in {took:.1f} s)")
     print(f"rate     {len(outcomes) / took:.1f} configurations/s, {len(matched)} of {len(outcomes)} match")
     print(f"rate     device stage at work {on_device / took:.0%} of the time, GPU by NVML {busy:.0f} %")
+    print(
+        f"rate     this process at work {cpu / took:.0%} of the time, {1e3 * cpu / len(outcomes):.1f} ms an evaluation"
+    )
     print(f"rate     median ms: {stages([o for o in outcomes if o.measurement])}")
 
 
@@ -353,6 +356,7 @@ def large(device: str, seconds: float, cache: Path) -> None:
             outcome = server.submit(capture, Variant(), 0, "none").result(seconds)
             took = perf_counter() - begin
             print(f"large    1 GB, {what} request to verdict {outcome.verdict.status.value}: {took:.2f} s")
+            print(f"large    ms: {stages([outcome])}")
 
 
 PARTS: dict[str, Callable[[str, float, Path], None]] = {
