@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 from math import prod
 from typing import Any, Literal
 
@@ -333,7 +333,19 @@ class Binary:
     @property
     def sha256(self) -> str:
         options = "".join(f" --{name}={value}" for name, value in self.options)
-        return _sha256(self.image + options.encode())
+        name = _remembered_sha256 if len(self.image) < _REMEMBERED_BYTES else _sha256_of_code
+        return name(self.image, options)
+
+
+_REMEMBERED_BYTES = 1 << 20
+
+
+def _sha256_of_code(image: bytes, options: str) -> str:
+    return _sha256(image + options.encode())
+
+
+_remembered_sha256 = lru_cache(256)(_sha256_of_code)
+"""An evaluation names its code several times."""
 
 
 # -- what came of it ------------------------------------------------------------------------------------------------

@@ -101,15 +101,12 @@ class Ring:
         self.device = device
         self.unit = unit
         self.written_bytes = written_bytes
+        self.clone_bytes = max(1, sum(data.nbytes for data in before.values()))
         self.relocatable, self.idempotent, self.apart, self.flushed = True, False, False, False
         self.fitted = 1  # clones of the longest window so far, where the next arm's search for its own may go at once
         self._before = before
         self._memories: list[Memory] = []
         self._full = False
-
-    @property
-    def clone_bytes(self) -> int:
-        return max(1, sum(data.nbytes for data in self._before.values()))
 
     @property
     def nbytes(self) -> int:
