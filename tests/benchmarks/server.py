@@ -356,7 +356,8 @@ def large(device: str, seconds: float, cache: Path) -> None:
             outcome = server.submit(capture, Variant(), 0, "none").result(seconds)
             took = perf_counter() - begin
             print(f"large    1 GB, {what} request to verdict {outcome.verdict.status.value}: {took:.2f} s")
-            print(f"large    ms: {stages([outcome])}")
+            spent = ", ".join(f"{name} {seconds:.2f}" for name, seconds in server.device.spent.items())
+            print(f"large    s of the device by now: {spent}; ms of the request: {stages([outcome])}")
 
 
 PARTS: dict[str, Callable[[str, float, Path], None]] = {

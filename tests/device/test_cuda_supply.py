@@ -14,8 +14,10 @@ import pytest
 from r3bench.compare import Buffer as Compared
 from r3bench.compare import Runs, Tolerance, differences
 from r3bench.devices.cuda import device as device_module
+from r3bench.devices.cuda import memory as memory_module
 from r3bench.devices.cuda import supply
 from r3bench.devices.cuda.device import CudaDevice
+from r3bench.devices.cuda.memory import Contents, Exchange
 from r3bench.devices.cuda.placement import Buffer, Range, packed, recorded_ranges
 from r3bench.devices.cuda.process import WorkerDied
 from r3bench.devices.cuda.wire import TYPES
@@ -321,3 +323,14 @@ def test_code_for_something_else_is_not_sent(device: CudaDevice) -> None:
     with pytest.raises(LaunchError, match="sm_80; this device loads"):
         device.load(other)
     assert "load" not in WORKERS[0].ops()
+
+
+def test_contents_are_laid_out_in_parts_by_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_module, "_PART_BYTES", 100)
+    arrays = {"x": np.arange(1050, dtype=np.uint32).view(np.uint8), "y": np.arange(99, dtype=np.uint8)}
+    contents = Contents(tuple(Buffer(name, None, data.nbytes, 256) for name, data in arrays.items()), arrays)
+    exchange, layout = Exchange(), packed(contents.buffers)
+    laid_out = os.pread(contents.lay_out(exchange), layout.nbytes, 0)
+    for name, data in arrays.items():
+        assert laid_out[layout.offsets[name] :][: data.nbytes] == data.tobytes()
+    exchange.close()

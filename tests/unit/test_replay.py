@@ -10,7 +10,7 @@ from replay_case import FakeCompiler, capture, programs, variant
 
 from r3bench.errors import CaptureError, DeviceFault
 from r3bench.model import Capture, LaunchConfig, LaunchRule, Outcome, Status, Variant, content_id
-from r3bench.replay import Failure, Placement, attempt, read_material, replay
+from r3bench.replay import Failure, Placement, attempt, placement, read_material, replay
 from r3bench.server import ReplayServer
 from r3bench.stats import Comparison, Decision
 from r3bench.testing import FakeDevice
@@ -168,3 +168,10 @@ def test_a_placement_counts_its_clones(recorded: Capture) -> None:
     assert placement.nbytes == 3 * 2 * 128
     placement.release()
     assert placement.nbytes == 0
+
+
+def test_bytes_that_change_are_counted_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    material = read_material(capture(tmp_path), 0)
+    whole = sum(np.count_nonzero(material.before[name] != material.expected[name]) for name in material.unit.written)
+    monkeypatch.setattr(placement, "_PART_BYTES", 3)
+    assert material.changed_bytes == whole > 3

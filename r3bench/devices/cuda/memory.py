@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -20,6 +21,8 @@ from r3bench.devices.cuda.wire import TYPES
 from r3bench.model import ReplayUnit
 
 _numbers = count()
+_PART_BYTES = 16 << 20
+_COPIERS = min(8, os.cpu_count() or 1)
 
 
 class Exchange:
@@ -58,9 +61,23 @@ class Contents:
         """Put the bytes as the worker expects them into the file that is exchanged; its descriptor."""
         layout = packed(self.buffers)
         fd, data = exchange.room(layout.nbytes)
-        for buffer in self.buffers:
-            at = layout.offsets[buffer.name]
-            data[at : at + buffer.nbytes] = self.arrays[buffer.name]
+
+        def copy(part: tuple[Bytes, int, int]) -> None:
+            array, at, begin = part
+            piece = array[begin : begin + _PART_BYTES]
+            data[at + begin : at + begin + piece.size] = piece
+
+        parts = [
+            (self.arrays[buffer.name], layout.offsets[buffer.name], begin)
+            for buffer in self.buffers
+            for begin in range(0, buffer.nbytes, _PART_BYTES)
+        ]
+        if layout.nbytes <= _PART_BYTES:
+            for part in parts:
+                copy(part)
+        else:  # most of it is the system's work on new pages, which processors can share
+            with ThreadPoolExecutor(_COPIERS) as copiers:
+                list(copiers.map(copy, parts))
         return fd
 
 
