@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import signal
 import ssl
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,6 +51,9 @@ def serve(arguments: argparse.Namespace) -> int:
         raise ServiceError(_NO_CERTIFICATE)
     token = "" if address.scheme == "unix" else addresses.token()
     tls = _tls(arguments) if address.scheme == "tls" else None
+    signal.signal(
+        signal.SIGTERM, lambda number, frame: sys.exit(128 + number)
+    )  # nothing stays if it is told to at once
     with folder_of_this_process() as folder:
         asyncio.run(_serve(arguments, address, token, tls, folder))
     return 0

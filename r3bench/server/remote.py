@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import chain, count, repeat
+from math import inf
 from threading import Thread
 from time import monotonic
 from typing import Any, Self, TypeVar
@@ -111,6 +112,7 @@ class RemoteServer(Asking):
         self._token = "" if self._address.scheme == "unix" else token()
         self._connection: _Connection | None = None
         self._connecting = asyncio.Lock()
+        self._failed = -inf, ""  # when nobody answered, and why
         self._unanswered: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="r3bench-remote", daemon=True)
@@ -186,17 +188,19 @@ class RemoteServer(Asking):
 
     async def _connected(self, patience_s: float) -> _Connection:
         """The connection there is, or a new one. ServiceError where none comes in time, or this client is refused."""
+        deadline, pauses = monotonic() + patience_s, chain(_PAUSES_S, repeat(_PAUSES_S[-1]))
         async with self._connecting:
-            deadline, pauses = monotonic() + patience_s, chain(_PAUSES_S, repeat(_PAUSES_S[-1]))
             while self._connection is None or self._connection.lost:
+                tried, why = self._failed
+                if tried >= deadline:  # by whoever waited before, too: all give up together
+                    where = f"no replay server answers at {self._address} ({why})"
+                    raise ServiceError(f"{where}: start it with r3bench serve.")
                 try:
                     self._connection = await self._greet()
                 except _LOST as error:
-                    if monotonic() >= deadline:
-                        why = error or type(error).__name__
-                        where = f"no replay server answers at {self._address} ({why})"
-                        raise ServiceError(f"{where}: start it with r3bench serve.") from None
-                    await asyncio.sleep(next(pauses))
+                    self._failed = monotonic(), str(error) or type(error).__name__
+                    if self._failed[0] < deadline:
+                        await asyncio.sleep(next(pauses))
             return self._connection
 
     async def _greet(self) -> _Connection:

@@ -93,6 +93,8 @@ class Spool:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             with open(descriptor, "wb", closefd=True) as file:
                 os.pwrite(file.fileno(), part, at)
+        except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
+            raise CaptureError(f"{name!r} is no name of a capture's file beside the others") from error
         except OSError as error:
             raise CaptureError(f"the server cannot keep the capture ({error.strerror}): check its space") from error
 

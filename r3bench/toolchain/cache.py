@@ -8,6 +8,7 @@ import os
 import tempfile
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -63,13 +64,14 @@ class Cache:
         self._writer.shutdown()
         if self._folder is None:
             return
-        files = [(path.stat(), path) for path in self._folder.glob("??/*")]
+        files = list(_files(self._folder))
         excess = sum(stat.st_size for stat, _ in files) - _DISK_BYTES
         for stat, path in sorted(files, key=lambda pair: pair[0].st_mtime):
             if excess <= 0:
                 break
-            path.unlink(missing_ok=True)
-            excess -= stat.st_size
+            with suppress(OSError):  # a folder that may only be read
+                path.unlink(missing_ok=True)
+                excess -= stat.st_size
 
     def _keep(self, key: str, content: bytes) -> None:
         with self._lock:
@@ -95,7 +97,17 @@ class Cache:
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, temporary = tempfile.mkstemp(dir=path.parent)
-            with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
-            Path(temporary).replace(path)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+                Path(temporary).replace(path)
+            finally:
+                Path(temporary).unlink(missing_ok=True)  # where the disk is full
         self._room.release()
+
+
+def _files(folder: Path) -> Iterator[tuple[os.stat_result, Path]]:
+    """What is kept in a folder; another process may take a file away meanwhile."""
+    for path in folder.glob("??/*"):
+        with suppress(OSError):
+            yield path.stat(), path

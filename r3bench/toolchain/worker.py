@@ -19,6 +19,7 @@ import signal
 import socket
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -63,13 +64,16 @@ def main(control_fd: int) -> NoReturn:
     # Workers are killed: what they leave goes with this folder.
     tempfile.tempdir = tempfile.mkdtemp(prefix="r3-compile-")
     workers: set[int] = set()
-    while os.getppid() == parent:
-        if select.select([control], [], [], 1.0)[0] and not _serve(control, workers):
-            break
-    for pid in workers:
-        _kill(pid)
-        os.waitpid(pid, 0)
-    shutil.rmtree(tempfile.tempdir, ignore_errors=True)
+    try:
+        with suppress(ConnectionError):  # the parent has just gone
+            while os.getppid() == parent:
+                if select.select([control], [], [], 1.0)[0] and not _serve(control, workers):
+                    break
+    finally:
+        for pid in workers:
+            _kill(pid)
+            os.waitpid(pid, 0)
+        shutil.rmtree(tempfile.tempdir, ignore_errors=True)
     os._exit(0)
 
 

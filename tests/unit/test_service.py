@@ -181,6 +181,23 @@ def test_a_server_that_stays_away_is_an_error(
         future.result(60)
 
 
+def test_all_requests_give_up_together_where_a_server_stays_away(
+    here: ReplayServer, recorded: Capture, compiler: FakeCompiler, unix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler.gate.clear()
+    with serving(here, unix):
+        there = RemoteServer(unix, patience_s=1.0)
+        futures = [there.submit(recorded, variant(f"add#{number}")) for number in range(20)]
+        there.conditions()
+        tried, greet = list[None](), there._greet
+        monkeypatch.setattr(there, "_greet", lambda: tried.append(None) or greet())
+    with closing(there):
+        for future in futures:
+            with pytest.raises(ServiceError, match="no replay server answers"):
+                future.result(60)
+    assert len(tried) < 2 * len(futures)  # each for a second after the other would be four at least
+
+
 def test_what_a_client_gave_up_is_not_replayed(
     here: ReplayServer, recorded: Capture, compiler: FakeCompiler, unix: str
 ) -> None:

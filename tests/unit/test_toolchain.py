@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -528,6 +529,29 @@ def test_a_cache_folder_that_cannot_be_written_costs_nothing_else(tmp_path: Path
     (tmp_path / "file").write_text("")
     with Compiler(1, cache=tmp_path / "file") as compiler:
         assert build(compiler).module
+
+
+def test_what_a_full_disk_takes_in_part_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*what: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(cache.Path, "replace", full)
+    kept = cache.Cache(tmp_path)
+    kept.put("0" * 64, ({}, b"result"))
+    kept.close()
+    assert not list(tmp_path.glob("*/*"))
+
+
+def test_files_that_go_while_a_cache_is_closed_are_nobodys_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = cache.Cache(tmp_path)
+    kept.put("0" * 64, ({}, bytes(100)))
+    kept._writer.shutdown()
+    (tmp_path / "00" / "gone").symlink_to("nothing")
+    monkeypatch.setattr(cache, "_DISK_BYTES", 10)
+    kept.close()
+    assert not list(tmp_path.glob("00/0*"))
 
 
 @pytest.mark.skipif(assembler.find() is None, reason="there is no ptxas on this machine")
