@@ -12,7 +12,7 @@ Wheels may bring it along, built (hatch_build.py).
     plan.cpp       what the user asked for                         pipeline.cpp   device to disk (stripes.cpp)
     reach.cpp      what a launch can reach                         background.cpp while the application goes on
     copies.cpp     what else writes device memory                  coverage.cpp   what became of every launch
-    graphs.cpp     launches inside graphs                          contexts.cpp   what ends with a context
+    graphs.cpp     launches inside graphs (graph.cpp: one graph)   contexts.cpp   what ends with a context
     own.cpp        kernels of ours (own.cu)                        process.cpp    fork, exit
     substitutes.cpp  tuned kernels in place of the original        hip.cpp        the same of HIP, as far as it goes
     nvrtc.cpp      sources compiled at run time                    nvtx.cpp       time in ranges that are marked

@@ -3,6 +3,7 @@
 // its first launch.
 #include "coverage.h"
 #include "driver.h"
+#include "graph.h"
 #include "interpose.h"
 #include "memory.h"
 #include "plan.h"
@@ -16,42 +17,6 @@ namespace r3 {
 
 namespace {
 
-struct Level;
-
-struct Node {
-    Handle node;
-    Kernel *kernel;  // null where it is none
-    bool substituted;
-    size_t number;  // of the kernel in the whole graph
-    Level *inside;  // a graph inside the graph
-};
-
-// Nodes of a graph, in an order that its edges allow where it is kept.
-struct Level {
-    Handle graph;
-    Vector<Node> nodes;
-    ~Level() {
-        for (Node &each : nodes) destroy(each.inside);
-    }
-};
-
-// Memory that is there when a graph has run, or is not any more.
-struct Made {
-    Address at;
-    size_t nbytes;
-};
-
-struct Graph {
-    Handle kept;  // a clone of what was instantiated; null where nothing of it is to be recorded
-    Level *all;
-    size_t kernels;
-    Vector<Made> made;
-    Vector<Address> freed;
-    Problem problem;  // why it cannot be cut
-    bool timed;
-    ~Graph() { destroy(all); }
-};
-
 // A part of a graph, and the kernel that is alone in it or null.
 struct Part {
     Handle ready;
@@ -59,124 +24,9 @@ struct Part {
     long occurrence;
 };
 
-const Problem NOT_CUT = "the driver does not cut its graph", CHANGED = "its graph was changed";
+const Problem CHANGED = "its graph was changed";
 Lock graphs_lock;
 Map<const void *, Graph *> graphs;
-
-bool nodes_of(Handle graph, Vector<Handle> &nodes) {
-    size_t count = 0;
-    const Driver &real = driver();
-    if (!real.cuGraphGetNodes || real.cuGraphGetNodes(graph, nullptr, &count)) return false;
-    nodes.resize(count);
-    return !count || !real.cuGraphGetNodes(graph, nodes.begin(), &count);
-}
-
-// Nodes in an order that their edges allow; false where the driver does not tell them.
-bool put_in_order(Vector<Handle> &nodes, Handle graph) {
-    size_t count = 0;
-    const Driver &real = driver();
-    if (!real.cuGraphGetEdges || real.cuGraphGetEdges(graph, nullptr, nullptr, &count)) return false;
-    Vector<Handle> from, to, ordered;
-    from.resize(count), to.resize(count);
-    if (count && real.cuGraphGetEdges(graph, from.begin(), to.begin(), &count)) return false;
-    Map<const void *, size_t> places;
-    places.reserve(nodes.size());
-    for (size_t i = 0; i < nodes.size(); i++) places.at(nodes[i]) = i;
-    Vector<size_t> before, last, next;  // nodes that each waits for; edges from each, one more than their number
-    before.resize(nodes.size()), last.resize(nodes.size()), next.resize(count);
-    for (size_t edge = 0; edge < count; edge++) {
-        size_t &of = last[places.at(from[edge])];
-        before[places.at(to[edge])]++;
-        next[edge] = of, of = edge + 1;
-    }
-    for (size_t i = 0; i < nodes.size(); i++)
-        if (!before[i]) ordered.push(nodes[i]);
-    for (size_t at = 0; at < ordered.size(); at++)
-        for (size_t edge = last[places.at(ordered[at])]; edge; edge = next[edge - 1])
-            if (!--before[places.at(to[edge - 1])]) ordered.push(to[edge - 1]);
-    nodes.swap(ordered);
-    return nodes.size() == ordered.size();
-}
-
-bool kernel_node(Handle node, KernelNode &held) {
-    int type = -1;
-    const Driver &real = driver();
-    if (real.cuGraphNodeGetType(node, &type) || type != NODE_KERNEL) return false;
-    return real.cuGraphKernelNodeGetParams_v2 && !real.cuGraphKernelNodeGetParams_v2(node, &held);
-}
-
-Handle function_of(const KernelNode &held) { return held.function ? held.function : held.kernel; }
-
-// What a graph does that is no launch.
-void note(Handle node, int type, Graph &whole) {
-    const Driver &real = driver();
-    AllocationNode made = {};
-    Address freed = 0;
-    if (type == NODE_ALLOCATES && real.cuGraphMemAllocNodeGetParams && !real.cuGraphMemAllocNodeGetParams(node, &made))
-        whole.made.push({made.at, made.nbytes});
-    if (type == NODE_FREES && real.cuGraphMemFreeNodeGetParams && !real.cuGraphMemFreeNodeGetParams(node, &freed))
-        whole.freed.push(freed);
-    if (type == NODE_ALLOCATES || type == NODE_FREES) whole.problem = "its graph allocates memory";
-    if (type != NODE_CONDITIONAL) return;
-    whole.problem = "its graph has conditional nodes";
-    warn_once("what conditional nodes of graphs launch is neither counted nor recorded");
-}
-
-Level *level_of(Handle graph, bool ordered, Graph &whole) {
-    Level *made = create<Level>();
-    Vector<Handle> nodes;
-    made->graph = graph;
-    bool known = nodes_of(graph, nodes) && (!ordered || put_in_order(nodes, graph));
-    if (!known) whole.problem = NOT_CUT;
-    for (Handle node : nodes) {
-        Node found = {node, nullptr, false, 0, nullptr};
-        KernelNode held = {};
-        Handle inner = nullptr;
-        int type = -1;
-        driver().cuGraphNodeGetType(node, &type);
-        note(node, type, whole);
-        if (type == NODE_CHILD_GRAPH && !driver().cuGraphChildGraphNodeGetGraph(node, &inner))
-            found.inside = level_of(inner, ordered, whole);
-        if (kernel_node(node, held) && (found.kernel = kernel_of(function_of(held)))) {
-            found.kernel->grid = held.grid, found.kernel->block = held.block;
-            found.substituted = substitutes_made(function_of(held)), found.number = whole.kernels++;
-        }
-        made->nodes.push(found);
-    }
-    return made;
-}
-
-// All that is known of a graph, anew.
-void look_at(Handle graph, bool ordered, Graph &whole) {
-    destroy(whole.all);
-    whole.made.clear(), whole.freed.clear();
-    whole.kernels = 0;
-    whole.all = level_of(graph, ordered, whole);
-    for (size_t i = whole.freed.size(); i-- > 0;)
-        for (size_t k = whole.made.size(); k-- > 0;)
-            if (i < whole.freed.size() && whole.made[k].at == whole.freed[i]) whole.made.erase(k), whole.freed.erase(i);
-}
-
-template <class F>
-void each_kernel(Level &level, const F &use) {
-    for (Node &node : level.nodes) {
-        if (node.inside) each_kernel(*node.inside, use);
-        else if (node.kernel) use(node);
-    }
-}
-
-Launch launch_of(Handle node, const KernelNode &held) {
-    Launch launch = {};
-    launch.function = function_of(held), launch.grid = held.grid, launch.block = held.block;
-    launch.shared_bytes = held.shared_bytes, launch.parameters = held.parameters, launch.extra = held.extra;
-    launch.in_graph = true;
-    LaunchAttribute attribute = {};
-    auto *ask = driver().cuGraphKernelNodeGetAttribute;
-    if (ask && !ask(node, ATTRIBUTE_CLUSTER, attribute.bytes)) launch.cluster = attribute.cluster;
-    attribute = {};
-    if (ask && !ask(node, ATTRIBUTE_COOPERATIVE, attribute.bytes)) launch.cooperative = attribute.cooperative != 0;
-    return launch;
-}
 
 void give_up(Graph &graph, Problem problem) {
     if (graph.kept) driver().cuGraphDestroy(graph.kept);

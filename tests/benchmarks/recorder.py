@@ -150,10 +150,11 @@ def replays(folder: Path, _: int) -> None:
 
 def main(*asked: str) -> None:
     rounds = next((int(word.removeprefix("rounds=")) for word in asked if word.startswith("rounds=")), 7)
-    parts = [part for part in (launches, snapshots, replays) if part.__name__ in asked]
+    known = {part.__name__: part for part in (launches, snapshots, replays)}
+    parts = [known[word] for word in asked if word in known]
     with tempfile.TemporaryDirectory(prefix="r3bench-recorder-") as place:
         build_all(Path(place))
-        for part in parts or [launches, snapshots, replays]:
+        for part in parts or known.values():
             begin = time.perf_counter()
             part(Path(place), rounds)
             print(f"({part.__name__}: {time.perf_counter() - begin:.0f} s)", flush=True)
