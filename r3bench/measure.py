@@ -37,6 +37,7 @@ from r3bench.windows import (
     fit,
     refuse_too_fast,
     warm,
+    was_short,
     window,
     windows,
 )
@@ -66,10 +67,9 @@ def rank(
     ``rival`` holds the samples of what is to be beaten, timed on the same device. An arm that is surely slower is cut
     off after a few windows.
     """
-    clones, (samples,) = fit([arm], ring, procedure)
-    for most in (FEW, procedure.windows):
-        if (more := min(most, _windows(samples, rival, procedure)) - len(samples)) > 0:
-            samples += windows(arm, ring, clones, more, procedure.timeout_s)
+    clones, samples = _ranked(arm, ring, procedure, rival)
+    if was_short(ring, procedure, clones, min(samples)):
+        clones, samples = _ranked(arm, ring, procedure, rival)
     confirm(arm, ring, clones, check, random.Random(arm.kernel.binary.sha256))
     refuse_too_fast(arm, ring, clones, samples)
     conditions = {"procedure": "rank", "clones": str(clones), **ring.device.conditions()}
@@ -80,6 +80,15 @@ def rank(
         conditions=tuple(sorted(conditions.items())),
         cut_ns=max(rival) if len(samples) < procedure.windows else None,
     )
+
+
+def _ranked(arm: Arm, ring: Ring, procedure: Procedure, rival: Sequence[float]) -> tuple[int, list[float]]:
+    """How many clones a ranking's windows take, and these windows."""
+    clones, (samples,) = fit([arm], ring, procedure)
+    for most in (FEW, procedure.windows):
+        if (more := min(most, _windows(samples, rival, procedure)) - len(samples)) > 0:
+            samples += windows(arm, ring, clones, more, procedure.timeout_s)
+    return clones, samples
 
 
 def _windows(samples: Sequence[float], rival: Sequence[float], procedure: Procedure) -> int:

@@ -227,6 +227,30 @@ def classify(arm: Arm, ring: Ring, check: Check, procedure: Procedure) -> None:
     ring.idempotent = gives_the_same(first, 2)
 
 
+def _enough(ring: Ring, procedure: Procedure, clones: int, launch_ns: float) -> int:
+    """How many clones to go on with, where launches of a window of so many took so long; as many where it was long
+    enough.
+
+    A window of a single launch that is not far too long may have been disturbed: one of two tells.
+    """
+    most = APART if ring.apart else ring.most(procedure)
+    taken = max(1.0, clones * launch_ns)
+    if clones >= most or (taken >= procedure.window_ns and (clones > 1 or taken >= 8 * procedure.window_ns)):
+        return clones
+    # A short window is mostly the cost of starting it, so never trust one for more than a factor of eight.
+    wanted = ceil(1.1 * clones * procedure.window_ns / taken)
+    return min(most, max(clones + 1, min(8 * clones, wanted), ring.fitted))
+
+
+def was_short(ring: Ring, procedure: Procedure, clones: int, launch_ns: float) -> bool:
+    """Whether windows were far shorter than when they seemed long enough, which a disturbance made them; then
+    :func:`fit` finds more launches."""
+    if 2 * clones * launch_ns >= procedure.window_ns or ring.apart:
+        return False
+    ring.fitted = max(ring.fitted, _enough(ring, procedure, clones, launch_ns))
+    return ring.fitted > clones
+
+
 def fit(arms: Sequence[Arm], ring: Ring, procedure: Procedure) -> tuple[int, list[list[float]]]:
     """Warm up, and find how many launches make a window of the fastest arm long enough, or as long as memory allows.
 
@@ -240,7 +264,6 @@ def fit(arms: Sequence[Arm], ring: Ring, procedure: Procedure) -> tuple[int, lis
     while True:
         if not ring.apart:
             clones = len(ring.take(clones))
-        most = APART if ring.apart else ring.most(procedure)
         # The least of three: a window that was disturbed must not pass for one that is long enough. Where the number
         # is known already, one will do: restoring many clones is most of what a short kernel's window costs.
         tries = 1 if 1 < clones <= ring.fitted else 3
@@ -248,11 +271,8 @@ def fit(arms: Sequence[Arm], ring: Ring, procedure: Procedure) -> tuple[int, lis
         spent += clones * sum(map(sum, times))
         if ring.apart:  # what is restored and flushed between its launches keeps a GPU at work, and takes far longer
             spent = max(spent, perf_counter_ns() - begin)
-        shortest = max(1.0, clones * min(map(min, times)))
-        if shortest < procedure.window_ns and clones < most:
-            # A short window is mostly the cost of starting it, so never trust one for more than a factor of eight.
-            enough = ceil(1.1 * clones * procedure.window_ns / shortest)
-            clones = min(most, max(clones + 1, min(8 * clones, enough), ring.fitted))
+        if (more := _enough(ring, procedure, clones, min(map(min, times)))) > clones:
+            clones = more
         elif spent >= procedure.warm_up_ns:
             ring.fitted = max(ring.fitted, clones)
             return clones, times

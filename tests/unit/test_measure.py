@@ -17,7 +17,7 @@ from r3bench.measure import Terms, contest, orders, rank
 from r3bench.model import LaunchConfig, Status, Verdict
 from r3bench.stats import Budget, Decision
 from r3bench.testing import FakeDevice, Program, fake_binary
-from r3bench.windows import Arm, ArmFailed, Check, Procedure, Ring, fit, floor_ns
+from r3bench.windows import RANKING, Arm, ArmFailed, Check, Procedure, Ring, fit, floor_ns
 
 QUICK = Procedure(windows=5, warm_up_ns=0.0)
 TERMS = Terms(gate=0.05, budget=Budget(), procedure=QUICK)
@@ -43,6 +43,17 @@ class Watched(FakeDevice):
         assert len({id(memory) for memory in memories}) == len(memories)
         self.story.append(f"{kernel.binary.symbol} {len(memories)}")
         return super().window(kernel, memories, launch, **how)
+
+
+class Disturbed(Watched):
+    """Its first few windows take longer: something else ran."""
+
+    def __init__(self, few: int, longer_ns: float) -> None:
+        super().__init__({**programs(), "short": Program(lambda run: None, 1e3)})
+        self.extra = iter([longer_ns] * few)
+
+    def window(self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, **how: float) -> float:
+        return super().window(kernel, memories, launch, **how) + next(self.extra, 0.0)
 
 
 def stage(device: FakeDevice | None = None) -> tuple[FakeDevice, Ring, Check]:
@@ -98,6 +109,18 @@ def test_arms_of_one_unit_get_windows_of_one_size() -> None:
 def test_a_much_slower_arm_gets_no_longer_window() -> None:
     device, ring, _ = stage(Watched({**programs(), "long": Program(lambda run: None, 5e7)}))
     assert [fit([arm(device, name)], ring, QUICK)[0] for name in ("add", "long")] == [4, 1]
+
+
+def test_a_launch_that_was_disturbed_does_not_pass_for_a_long_kernel() -> None:
+    device, ring, _ = stage(Disturbed(3, 9e5))
+    assert fit([arm(device, "add")], ring, QUICK)[0] == 4
+
+
+def test_windows_that_turn_out_short_are_taken_anew() -> None:
+    """Else the cost of starting one would count for the kernel's time."""
+    device, ring, _ = stage(Disturbed(6, 3e5))
+    found = dict(rank(arm(device, "short"), ring, lambda memory: Verdict(status=Status.MATCH)).conditions)
+    assert found["clones"] == str(RANKING.clones)
 
 
 def test_warming_up_lasts() -> None:
