@@ -31,6 +31,7 @@ from r3bench.evolve.exploring import Exploration, Run
 from r3bench.evolve.finalists import finalists
 from r3bench.evolve.pools import Pool
 from r3bench.evolve.propose.reply import Proposer
+from r3bench.evolve.propose.team import asks_people
 from r3bench.evolve.settings import MODES, Limits, Settings
 from r3bench.evolve.start import Kernel, Working
 from r3bench.ledger import FORMAT, KernelResult, Ledger
@@ -71,7 +72,7 @@ class Search:
             settings=settings,
             proposer=proposer,
             threads=self._threads,
-            budget=Budget(settings.limits, len(kernels)),
+            budget=Budget(settings.limits, len(kernels), people=asks_people(proposer)),
             proposing=Pool(settings.proposing),
             evaluating=Pool(settings.evaluating),
             progress=progress,

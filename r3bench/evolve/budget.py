@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from time import monotonic
 
 from r3bench.evolve.settings import Limits
@@ -13,16 +14,37 @@ _ON_THE_DEVICE = frozenset(("load", "verify", "time"))
 
 
 class Budget:
-    """Counts what all kernels of a run use up; what a resumed run takes from its ledger counts, too, but for time."""
+    """Counts what all kernels of a run use up; what a resumed run takes from its ledger counts, too, but for time.
 
-    def __init__(self, limits: Limits, kernels: int = 1) -> None:
+    Where ``people`` answer, only the time in which something is evaluated counts: they take theirs.
+    """
+
+    def __init__(self, limits: Limits, kernels: int = 1, *, people: bool = False) -> None:
         self._limits = limits
         self._shared = f", shared by {kernels} kernels," if kernels > 1 else ""
-        self._began = monotonic()
+        self._under_way = int(not people)
+        self._since, self._seconds = monotonic(), 0.0
         self.evaluations = 0
         self.tokens = 0
         self.dollars = 0.0
         self.gpu_seconds = 0.0
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """While this holds, time counts; any number at once."""
+        if not self._under_way:
+            self._since = monotonic()
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._seconds += monotonic() - self._since
+
+    @property
+    def seconds(self) -> float:
+        return self._seconds + (monotonic() - self._since if self._under_way else 0.0)
 
     def evaluated(self, outcome: Outcome) -> None:
         self.evaluations += 1
@@ -54,7 +76,7 @@ class Budget:
     def _all(self) -> Iterable[tuple[float, float, str]]:
         limits = self._limits
         return (
-            (monotonic() - self._began, limits.seconds, "seconds"),
+            (self.seconds, limits.seconds, "seconds"),
             (self.evaluations, limits.evaluations, "evaluations"),
             (self.tokens, limits.tokens, "tokens"),
             (self.dollars, limits.dollars, "dollars"),

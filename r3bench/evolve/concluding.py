@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+from math import prod
 from time import monotonic
 from typing import Literal
 
@@ -23,6 +24,7 @@ from r3bench.nouns import encode
 from r3bench.rules import RULES, relied_on
 from r3bench.syntax import plain_name
 
+_NEAR = 1.05  # times a claim's interval: as far as the parts of a gain may miss it
 Ending = Literal["improved", "not improved", "failed", "interrupted"]
 
 
@@ -56,7 +58,7 @@ class Conclusion:
             return self._result("failed", found.trouble)
         if interrupted:
             return self._result("interrupted", f"interrupted after {self.evaluator.evaluations} evaluations")
-        return self._result("improved" if self.verdicts.winner else "not improved", self._last_reason() + self.missing)
+        return self._result("improved" if self.verdicts.winner else "not improved", self._reason() + self.missing)
 
     # -- promotion --
 
@@ -82,7 +84,15 @@ class Conclusion:
             self.arms.append(Arm(name="toolchain", comparison=toolchain))
             self._try_own_compiler(court)
         if self.verdicts.winner is not None:
-            self.split = split(self.evaluator, start, recorded.files, self.verdicts.winner.variant)
+            self._take_apart(split(self.evaluator, start, recorded.files, self.verdicts.winner.variant))
+
+    def _take_apart(self, shares: tuple[Share, ...]) -> None:
+        """Keep how the gain is made up where that comes to what is claimed: ranking times may be too noisy for it."""
+        claim, whole = self.verdicts.arms[0].comparison, prod(share.factor or 1.0 for share in shares)
+        if claim.low is None or claim.high is None or claim.low / _NEAR <= whole <= claim.high * _NEAR:
+            self.split = shares
+        else:
+            self.missing = f"; how its gain is made up is left out, for ranking times come to {whole:.2f}x"
 
     def _try_own_compiler(self, court: Court) -> None:
         """The promoted source as the application's own compiler builds it: what its users will have."""
@@ -94,10 +104,14 @@ class Conclusion:
 
     # -- the result --
 
-    def _last_reason(self) -> str:
-        if self.verdicts.promotions:
-            return self.verdicts.promotions[-1].reason
-        return "nothing ranked ahead of the baseline"
+    def _reason(self) -> str:
+        """Why the winner is one, or why the best that was contested is none."""
+        tried = self.verdicts.promotions
+        if not tried:
+            return "nothing ranked ahead of the baseline"
+        if self.verdicts.winner is not None:
+            return tried[-1].reason
+        return next((promotion for promotion in tried if promotion.decision is not None), tried[0]).reason
 
     def _result(self, status: Ending, detail: str) -> KernelResult:
         found, start, winner, source = self.found, self.found.start, self.verdicts.winner, self.capture.source

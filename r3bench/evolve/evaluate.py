@@ -18,12 +18,13 @@ LOOKS = 2  # in a search's contests: a third takes as long as both, and what it 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pending:
-    """An evaluation on its way; ``source`` is the rule that made the text, for the record and the failure table."""
+    """An evaluation on its way; ``source`` is the rule that made the text, for the record and the failure table, and
+    ``again`` the number of a repetition."""
 
     key: str
     future: Future[Outcome]
     source: str
-    known: bool
+    again: int = 0
 
 
 class Evaluator:
@@ -47,7 +48,7 @@ class Evaluator:
         subject = capture or self.capture
         timing = "rank" if timing == "once" and again else timing
         key = content_id(subject.name, id_of(subject), unit, variant, self.target, timing, again)
-        return self._pending(key, source, lambda: self._server.submit(subject, variant, unit, timing))
+        return self._pending(key, source, lambda: self._server.submit(subject, variant, unit, timing), again)
 
     async def outcome(self, variant: Variant, source: str, timing: Timing = "once") -> Outcome:
         """An evaluation of the search's unit, kept; other tasks go on meanwhile."""
@@ -61,7 +62,8 @@ class Evaluator:
         outcome = pending.future.result()
         self.evaluations += 1
         if self._ledger.outcome(pending.key) is None:
-            self._ledger.add_outcome(pending.key, outcome, kernel=self.capture.name, source=pending.source)
+            again = {"again": pending.again} if pending.again else {}
+            self._ledger.add_outcome(pending.key, outcome, kernel=self.capture.name, source=pending.source, **again)
         status = outcome.verdict.status
         if status is not Status.MATCH:
             count, detail = self._failures.get((pending.source, status.value), (0, outcome.verdict.detail))
@@ -76,13 +78,13 @@ class Evaluator:
         key = content_id(subject.name, id_of(subject), unit, variant, self.target, level)
         return self._pending(key, source, lambda: self._server.verify(subject, variant, level, unit))
 
-    def _pending(self, key: str, source: str, ask: Callable[[], Future[Outcome]]) -> Pending:
+    def _pending(self, key: str, source: str, ask: Callable[[], Future[Outcome]], again: int = 0) -> Pending:
         known = self._ledger.outcome(key)
         if known is None:
-            return Pending(key, ask(), source, False)
+            return Pending(key, ask(), source, again)
         done: Future[Outcome] = Future()
         done.set_result(known)
-        return Pending(key, done, source, True)
+        return Pending(key, done, source, again)
 
     def compare(self, baseline: Variant, candidate: Variant, gate: float, kernels: int) -> Comparison:
         """A contest on the search's unit by the full procedure, or what it came to before."""

@@ -242,7 +242,7 @@ class Exploration:
 
     async def _evaluate(self, variant: Variant, source: Source, races: bool) -> Outcome:
         timing: Timing = "race" if races and self.settings.race else "once"
-        with await self.run.evaluating.enter(self._rank(source.step)):
+        with await self.run.evaluating.enter(self._rank(source.step)), self.run.budget.evaluating():
             outcome = await self.evaluator.outcome(variant, source.rule, timing)
         self.run.budget.evaluated(outcome)
         for stage, seconds in outcome.stages:

@@ -151,7 +151,7 @@ _STEP = _KEPT | {"step": int}
 _TURN = _STEP | {"turn": int, "prompt?": str, "model?": str}
 _FIELDS: Mapping[str, Mapping[str, Any]] = {
     "run": {"format?": int, "settings?": _Settings, "options?": dict[str, str]},
-    "outcome": {"key": str, "kernel?": str, "source?": str, "time": Finite, "outcome": Outcome},
+    "outcome": {"key": str, "kernel?": str, "source?": str, "again?": int, "time": Finite, "outcome": Outcome},
     "comparison": {"key": str, "kernel?": str, "comparison": Comparison},
     "profile": _KEPT | {"told": dict[str, str]},
     "archive": _KEPT | {"words": tuple[str, ...], "edges": tuple[tuple[Finite, ...], ...]},

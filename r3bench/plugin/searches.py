@@ -59,13 +59,24 @@ def searched(items: Iterable[pytest.Item]) -> Iterator[CaptureItem]:
 
 
 class Running:
-    """A search of some items' kernels: explored together, concluded as each item's turn comes."""
+    """A search of some items' kernels: explored together, concluded as each item's turn comes.
+
+    Whoever proposes and the device are opened first: where one cannot be used, earlier results stay in their place.
+    """
 
     def __init__(self, items: Sequence[CaptureItem]) -> None:
         from r3bench.errors import LedgerError
+        from r3bench.evolve.propose import open_proposers
         from r3bench.ledger import Ledger
 
-        self.items = items
+        self.items, config = items, items[0].config
+        self._settings = settings(items[0], len(items))
+        self._proposer = open_proposers(
+            who_proposes(config),
+            seed=self._settings.seed,
+            patience_s=number(config, "patience"),
+            waiting=waiting_line(config),
+        )
         self._ledgers: dict[CaptureItem, Ledger] = {}
         self._locked: dict[CaptureItem, LedgerError] = {}
         for item in items:
@@ -78,16 +89,13 @@ class Running:
     def explore(self) -> None:
         """Search all kernels whose ledgers are free; all are given up where that cannot even begin."""
         from r3bench.evolve import Search
-        from r3bench.evolve.propose import open_proposers
 
         config = self.items[0].config
         try:
-            chosen = settings(self.items[0], len(self._ledgers))
             kernels = [kernel(item, ledger) for item, ledger in self._ledgers.items()]
-            who, patience_s, waiting = who_proposes(config), number(config, "patience"), waiting_line(config)
-            with closing(open_proposers(who, seed=chosen.seed, patience_s=patience_s, waiting=waiting)) as proposer:
+            with closing(self._proposer) as proposer:
                 self._search = Search(
-                    kernels, server_of(config), proposer, chosen, progress_line(config), given(config)
+                    kernels, server_of(config), proposer, self._settings, progress_line(config), given(config)
                 )
                 self._search.explore()
                 if self._search.interrupted:

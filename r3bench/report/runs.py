@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from r3bench.ledger import KernelResult, Record, latest, read, results
+from r3bench.model import Status
 from r3bench.report import kinds
 from r3bench.report.words import claimed
 from r3bench.stats import block_statistic
@@ -111,15 +112,23 @@ def _parts(searches: Sequence[_Search], standing: _Search) -> dict[str, Any]:
 
 def _curves(records: Sequence[Record], result: KernelResult) -> dict[str, Any]:
     """By kind of search: ``[evaluations, seconds, best_ns, source]`` at every improvement, and at the end."""
-    curve = list(_improvements(records))
+    curve = list(_improvements(records, _refused(result)))
     return {result.search: curve[: _CURVE - 1] + curve[-1:] if len(curve) > _CURVE else curve} if curve else {}
 
 
-def _improvements(records: Iterable[Record]) -> Iterator[list[Any]]:
-    outcomes = [record for record in records if record["kind"] == "outcome"]
+def _refused(result: KernelResult) -> list[set[str]]:
+    """The makers of each text that proved wrong when it was to be promoted: what was made from it is as wrong."""
+    wrong = [p for p in result.promotions if any(v.status is not Status.MATCH for v in p.levels)]
+    return [{*promotion.rule.split("+")} for promotion in wrong if promotion.rule != "recorded"]
+
+
+def _improvements(records: Iterable[Record], refused: Sequence[set[str]]) -> Iterator[list[Any]]:
+    """What was timed again, when the search had ended, is none of it; the time of a wrong text counts for nothing."""
+    outcomes = [record for record in records if record["kind"] == "outcome" and not record.get("again")]
     best, point = float("inf"), None
     for number, record in enumerate(outcomes, 1):
-        ns = _ns(record["outcome"])
+        makers = {*record.get("source", "").split("+")}
+        ns = float("inf") if any(wrong <= makers for wrong in refused) else _ns(record["outcome"])
         point = [number, round(record["time"] - outcomes[0]["time"], 3), min(best, ns), record.get("source", "")]
         if ns < best:
             best = ns

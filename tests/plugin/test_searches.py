@@ -58,6 +58,21 @@ def test_a_search_leaves_a_report_and_a_patch_that_applies(slow_project: pytest.
     assert {path.name: path.read_bytes() for path in old.parent.glob("scale.*") if path != old} == kept
 
 
+def test_a_search_that_cannot_begin_leaves_earlier_results_in_their_place(project: pytest.Pytester) -> None:
+    ledger = project.path / REPORT / "ledger" / "scale.jsonl"
+    ledger.parent.mkdir(parents=True)
+    ledger.write_text("")
+    result = project.runpytest(
+        "captures/app/scale.zarr::evolve",
+        "--r3-evolve",
+        "--r3-proposer=recorded:missing.jsonl",
+        "-p",
+        "no:cacheprovider",
+    )
+    result.assert_outcomes(failed=1)
+    assert [path.name for path in ledger.parent.iterdir()] == ["scale.jsonl"]
+
+
 def test_prompts_that_wait_for_answers_are_told(project: pytest.Pytester) -> None:
     kernel = "captures/app/scale.zarr::evolve"
     options = ("--r3-evolve", *SHORT, "--r3-proposer=files:answers", "--r3-patience=0")

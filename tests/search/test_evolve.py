@@ -14,7 +14,7 @@ from r3bench.errors import CaptureError, DeviceFault, DeviceUnavailable, RecordE
 from r3bench.evolve import Kernel, Limits, Search, Settings, evolve
 from r3bench.evolve.program import Program
 from r3bench.evolve.propose import Proposer, open_proposers
-from r3bench.ledger import KernelResult, Ledger, read
+from r3bench.ledger import KernelResult, Ledger, Share, read
 from r3bench.model import Capture, Configuration, Level, Outcome, Status, Target, Variant
 from r3bench.nouns import decode
 from r3bench.stats import Comparison, Decision
@@ -213,6 +213,25 @@ def test_a_winner_stays_where_its_parts_cannot_be_measured(tmp_path: Path, monke
     (result,) = search(tmp_path, FakeServer(by_text(inverse_width=1.5)))
     assert (result.status, result.split) == ("improved", ())
     assert result.detail.endswith("how its gain is made up could not be measured: the CUDA worker was lost")
+
+
+def test_parts_that_do_not_come_to_the_claim_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shares = Share(name="source", factor=1.01), Share(name="passes", factor=None)
+    monkeypatch.setattr("r3bench.evolve.concluding.split", lambda *what: shares)
+    (result,) = search(tmp_path, FakeServer(by_text(inverse_width=1.5)))
+    assert (result.status, result.split) == ("improved", ())
+    assert result.detail.endswith("; how its gain is made up is left out, for ranking times come to 1.01x")
+
+
+def test_the_reason_is_that_of_the_candidate_whose_contest_is_shown(tmp_path: Path) -> None:
+    class Unsure(FakeServer):
+        def _contest(self, old: Behaviour, new: Behaviour, gate: float) -> Comparison:
+            decision = Decision.UNCLEAR if len(self.compared) == 1 else Decision.UNSTABLE
+            return replace(super()._contest(old, new, gate), decision=decision)
+
+    (result,) = search(tmp_path, Unsure(specialized))
+    assert [p.decision for p in result.promotions][:2] == [Decision.UNCLEAR, Decision.UNSTABLE]
+    assert result.detail == "not surely more than 5% faster"
 
 
 def test_a_patch_that_is_slower_under_the_default_compiler_is_not_promoted(tmp_path: Path) -> None:

@@ -19,12 +19,15 @@ import pytest
 from r3bench.errors import Exhausted, ModelError
 from r3bench.evolve.archive import Draw
 from r3bench.evolve.brief import brief
+from r3bench.evolve.budget import Budget
 from r3bench.evolve.edits import revised
 from r3bench.evolve.program import Program
 from r3bench.evolve.prompt import Prompt, Prompter
 from r3bench.evolve.propose import Proposer, Reply, check_proposers, open_proposers
 from r3bench.evolve.propose.apart import Apart
 from r3bench.evolve.propose.keys import hidden
+from r3bench.evolve.propose.team import asks_people
+from r3bench.evolve.settings import Limits
 from r3bench.ledger import Ledger
 from r3bench.nouns import encode
 from r3bench.rules import ALL
@@ -380,6 +383,25 @@ def test_rules_whose_process_is_killed_answer_the_next_question() -> None:
 
 def test_the_process_of_the_rules_ends_with_whoever_asks() -> None:
     assert subprocess.run([sys.executable, "-m", "r3bench.rules"], input=b"", timeout=60, check=False).returncode == 0
+
+
+def test_the_time_of_people_is_not_that_of_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("r3bench.evolve.budget.monotonic", lambda: now)
+    budgets = [
+        Budget(Limits(seconds=40.0), people=asks_people(open_proposers(spec)))
+        for spec in ("rules", f"files:{tmp_path}", f"rules,2*files:{tmp_path}")
+    ]
+    now = 98.0
+    assert [budget.seconds for budget in budgets] == [98.0, 0.0, 0.0]
+    for budget in budgets[1:]:
+        with budget.evaluating():
+            now += 4.0
+            with budget.evaluating():
+                now += 1.0
+        now += 10.0
+    assert [budget.seconds for budget in budgets] == [128.0, 5.0, 5.0]
+    assert [bool(budget.used_up) for budget in budgets] == [True, False, False]
 
 
 def test_equal_seeds_give_equal_rules() -> None:

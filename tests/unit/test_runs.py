@@ -11,8 +11,8 @@ from typing import Any
 from r3bench import report
 from r3bench.errors import LedgerError
 from r3bench.evolve.propose import Reply
-from r3bench.ledger import Arm, KernelResult, Ledger
-from r3bench.model import Difference, Measurement, Outcome, Status, Target, Verdict
+from r3bench.ledger import Arm, KernelResult, Ledger, Promotion
+from r3bench.model import Difference, Level, Measurement, Outcome, Status, Target, Verdict
 from r3bench.nouns import decode, encode
 from r3bench.plugin.searches import outdone
 from r3bench.report import document, gather, load, table
@@ -73,6 +73,22 @@ def test_other_launches_and_failures_are_no_part_of_a_curve(tmp_path: Path) -> N
     assert [point[2] for point in run.of("demo/k")["convergence"]["full"]] == [50.0, 50.0]
     _, nothing = gather([written(tmp_path, "n.jsonl", IMPROVED, evaluations(None, None))])
     assert "convergence" not in nothing.of("demo/k")
+
+
+def test_what_was_timed_again_is_no_part_of_a_curve(tmp_path: Path) -> None:
+    again = ("outcome", {"key": "x", "outcome": outcome(1.0), "source": "p0", "again": 1})
+    _, run = gather([written(tmp_path, "k.jsonl", IMPROVED, [*evaluations(70.0, 50.0), again])])
+    assert [point[:1] + point[2:3] for point in run.of("demo/k")["convergence"]["full"]] == [[1, 70.0], [2, 50.0]]
+
+
+def test_a_text_that_proved_wrong_is_not_the_best_of_a_curve(tmp_path: Path) -> None:
+    wrong = Verdict(status=Status.MISMATCH, detail="out differs", level=Level.PERTURBED)
+    refused = Promotion(rule="p1", promoted=False, reason="wrong", held_out=2, units=2, levels=(wrong,))
+    made_of_it = ("outcome", {"key": "x", "outcome": outcome(1.0), "source": "p1+p3"})
+    result = replace(IMPROVED, status="not improved", after=None, configuration=None, arms=(), promotions=(refused,))
+    _, run = gather([written(tmp_path, "k.jsonl", result, [*evaluations(70.0, 40.0, 50.0), made_of_it])])
+    assert run.damage == []
+    assert [point[2] for point in run.of("demo/k")["convergence"]["full"]] == [70.0, 50.0, 50.0]
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_end(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from threading import Lock
 
 from r3bench.errors import ModelError
 from r3bench.evolve.prompt import Prompt
+from r3bench.evolve.propose.files import FileProposer
 from r3bench.evolve.propose.reply import Proposer, Reply
 
 
@@ -34,8 +35,12 @@ class Team:
         raise ModelError("nobody left", "; ".join(str(e) for _, e in sorted(self._lost.items())), fatal=True)
 
     def close(self) -> None:
-        for _, member in self._members:
+        for member in self.members:
             member.close()
+
+    @property
+    def members(self) -> tuple[Proposer, ...]:
+        return tuple(member for _, member in self._members)
 
     def _order(self, prompt: Prompt) -> list[int]:
         """The members that are left, the one whose turn it is first."""
@@ -47,3 +52,9 @@ class Team:
             order.append(number)
         with self._lock:
             return [number for number in order if number not in self._lost]
+
+
+def asks_people(proposer: Proposer) -> bool:
+    """Whether somebody answers files, or one member of a team does."""
+    members = proposer.members if isinstance(proposer, Team) else (proposer,)
+    return any(isinstance(member, FileProposer) for member in members)
