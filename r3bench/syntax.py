@@ -97,17 +97,16 @@ def parse(text: str) -> Node:
     return Parser(_LANGUAGE).parse(text.encode()).root_node
 
 
+# A comment, a preprocessor line, any other token.
 _TOKEN = re.compile(
-    r"""(?P<comment>//[^\n]*|/\*.*?\*/)|^[ \t]*\#(?:[^\n\\]|\\.)*|"(?:\\.|[^"\\\n])*"|\w+|[^\s\w]""",
-    re.DOTALL | re.MULTILINE,
+    r"""//[^\n]*|/\*.*?\*/|(^[ \t]*\#(?:[^\n\\]|\\.)*)|("(?:\\.|[^"\\\n])*"|\w+|[^\s\w])""", re.DOTALL | re.MULTILINE
 )
 
 
 @lru_cache(maxsize=256)
 def tokens(text: str) -> tuple[str, ...]:
     """The tokens of a text in order, without comments; a preprocessor line is one token, its spaces made single."""
-    found = (match for match in _TOKEN.finditer(text) if match["comment"] is None)
-    return tuple(" ".join(match[0].split()) if match[0].lstrip().startswith("#") else match[0] for match in found)
+    return tuple(" ".join(line.split()) or token for line, token in _TOKEN.findall(text) if line or token)
 
 
 def walk(node: Node) -> Iterator[Node]:

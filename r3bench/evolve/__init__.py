@@ -12,6 +12,7 @@ The loop, for each kernel of a run, and what each part of it is::
     judge       children join the archive in the order in which they were drawn       judging.py, exploring.py
     weigh       texts or trials of the best: whichever has gained more of late        returns.py
     promote     the best stand against the baseline; only then is anything claimed    finalists.py, promote.py
+    conclude    the winner without settings that do nothing, its gain taken apart     slim.py, split.py, concluding.py
 
 Kernels share two pools (pools.py), one in which answers are awaited and one in which configurations are evaluated; the
 most promising kernel goes first. What all this may use up is a budget (budget.py). Cheap measurements rank and claim

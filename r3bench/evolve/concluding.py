@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+from dataclasses import replace
 from math import prod
 from time import monotonic
 from typing import Literal
@@ -15,6 +16,7 @@ from r3bench.evolve.finalists import finalists
 from r3bench.evolve.neighbours import changed_kernels
 from r3bench.evolve.own import own_compiler
 from r3bench.evolve.promote import Court, Verdicts, claims, promote
+from r3bench.evolve.slim import slim
 from r3bench.evolve.sources import RECORDED, Source
 from r3bench.evolve.split import split
 from r3bench.evolve.start import Start
@@ -83,8 +85,9 @@ class Conclusion:
             toolchain = self.evaluator.compare(start.baseline, ours, court.gate, court.kernels)
             self.arms.append(Arm(name="toolchain", comparison=toolchain))
             self._try_own_compiler(court)
-        if self.verdicts.winner is not None:
-            self._take_apart(split(self.evaluator, start, recorded.files, self.verdicts.winner.variant))
+        if (winner := self.verdicts.winner) is not None:
+            self.verdicts.winner = winner = replace(winner, variant=slim(self.evaluator, winner.variant))
+            self._take_apart(split(self.evaluator, start, recorded.files, winner.variant))
 
     def _take_apart(self, shares: tuple[Share, ...]) -> None:
         """Keep how the gain is made up where that comes to what is claimed: ranking times may be too noisy for it."""
