@@ -111,7 +111,7 @@ class Conclusion:
         """Why the winner is one, or why the best that was contested is none."""
         tried = self.verdicts.promotions
         if not tried:
-            return "nothing ranked ahead of the baseline"
+            return "nothing ranked ahead of the baseline when the best were timed again"
         if self.verdicts.winner is not None:
             return tried[-1].reason
         return next((promotion for promotion in tried if promotion.decision is not None), tried[0]).reason

@@ -9,7 +9,7 @@ from math import ceil, inf
 from r3bench.evolve.evaluate import Evaluator, nanoseconds
 from r3bench.evolve.sources import RECORDED, Source
 from r3bench.evolve.start import Start
-from r3bench.model import Variant
+from r3bench.model import Outcome, Variant
 
 FINALISTS = 8  # texts that are timed again at first
 MORE = 24  # texts after them, where those before fail verification
@@ -29,7 +29,8 @@ class Finalist:
 def finalists(start: Start, sources: Mapping[str, Source], evaluator: Evaluator) -> Iterator[Finalist]:
     """The best of each text, the text as it is among them, timed again beside the baseline; best first.
 
-    What does not rank ahead of the baseline is left out. More are timed where whoever asks goes on.
+    What does not rank ahead of the baseline is left out, and what is the baseline, instruction for instruction. More
+    are timed where whoever asks goes on.
     """
     tuned = [source for source in sources.values() if source.best is not None and source.same_as is None]
     best = sorted(tuned, key=_ns)
@@ -45,9 +46,13 @@ def _timed_again(start: Start, sources: Sequence[Source], evaluator: Evaluator) 
     left, gone = [replace(f, ns=inf) for source in sources for f in _best(source)], list[Finalist]()
     baselines = list[float]()
     for number in range(1, _ROUNDS + 1):
-        known, *times = _again(start, left, evaluator, number)
+        baseline, *outcomes = _again(start, left, evaluator, number)
+        known, same = nanoseconds(baseline), (baseline.binary, None)
         baselines += [known] if known is not None else []
-        left = [replace(f, ns=min(f.ns, ns)) for ns, f in zip(times, left, strict=True) if ns is not None]
+        left = [
+            replace(f, ns=min(f.ns, ns)) for outcome, f in zip(outcomes, left, strict=True)
+            if (ns := nanoseconds(outcome)) is not None and (outcome.binary, f.variant.launch) != same
+        ]  # fmt: skip
         left.sort(key=lambda finalist: finalist.ns)
         gone[:0] = left[ceil(len(left) / 2) :]
         left = left[: ceil(len(left) / 2)]
@@ -57,11 +62,11 @@ def _timed_again(start: Start, sources: Sequence[Source], evaluator: Evaluator) 
     return [finalist for finalist in best.values() if finalist.ns < min(baselines, default=start.ns)]
 
 
-def _again(start: Start, ranked: Sequence[Finalist], evaluator: Evaluator, number: int) -> list[float | None]:
-    """The baseline's time and those of the finalists in a round."""
+def _again(start: Start, ranked: Sequence[Finalist], evaluator: Evaluator, number: int) -> list[Outcome]:
+    """The baseline's outcome and those of the finalists in a round."""
     pending = [evaluator.submit(start.baseline, "baseline", again=number)]
     pending += [evaluator.submit(f.variant, f.source.rule, again=number) for f in ranked]
-    return [nanoseconds(evaluator.result(each)) for each in pending]
+    return [evaluator.result(each) for each in pending]
 
 
 def _best(source: Source) -> list[Finalist]:

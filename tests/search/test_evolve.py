@@ -223,6 +223,17 @@ def test_parts_that_do_not_come_to_the_claim_are_left_out(tmp_path: Path, monkey
     assert result.detail.endswith("; how its gain is made up is left out, for ranking times come to 1.01x")
 
 
+def test_what_is_the_baseline_under_another_name_is_no_finalist(tmp_path: Path) -> None:
+    def model(variant: Variant, unit: int) -> Behaviour:
+        if variant.launch is not None:
+            return Behaviour(ns=2000.0)
+        return Behaviour(ns=1000.0 if variant == Variant() else 900.0, module="one")
+
+    (result,) = search(tmp_path, FakeServer(model))
+    assert (result.status, result.promotions) == ("not improved", ())
+    assert result.detail == "nothing ranked ahead of the baseline when the best were timed again"
+
+
 def test_the_reason_is_that_of_the_candidate_whose_contest_is_shown(tmp_path: Path) -> None:
     class Unsure(FakeServer):
         def _contest(self, old: Behaviour, new: Behaviour, gate: float) -> Comparison:
