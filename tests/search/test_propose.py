@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -326,6 +327,23 @@ def test_a_search_stops_and_finds_its_answer_later(tmp_path: Path) -> None:
     assert "write it and resume the search" in str(error)
     answer_files(tmp_path, b"late \xff", after_s=0.0).join()
     assert ask(f"files:{tmp_path}", patience_s=0.0).text == "late \N{REPLACEMENT CHARACTER}"
+
+
+def test_one_prompt_gets_one_answer(tmp_path: Path) -> None:
+    prompt = prompts()[0]
+    answer_files(tmp_path, b"once", after_s=0.2)
+    assert ask(f"files:{tmp_path}", prompt=prompt).text == "once"
+    with pytest.raises(Exhausted, match=r"smooth-0001-\w+.prompt.md asks the same as step 4: one prompt, one answer"):
+        ask(f"files:{tmp_path}", prompt=replace(prompt, step=4))
+    assert len(list(tmp_path.glob("*.prompt.md"))) == 1
+
+
+def test_an_earlier_step_that_asks_the_same_takes_the_answer(tmp_path: Path) -> None:
+    prompt = prompts()[0]
+    answer_files(tmp_path, b"mine", after_s=0.2)
+    assert ask(f"files:{tmp_path}", prompt=replace(prompt, step=4)).text == "mine"
+    assert ask(f"files:{tmp_path}", prompt=prompt).text == "mine"
+    assert {path.name[:16] for path in tmp_path.iterdir()} == {"demo_smooth-0001"}
 
 
 def test_an_answer_that_is_a_folder(tmp_path: Path) -> None:
