@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from r3bench.evolve.evaluate import Evaluator, Pending
+from r3bench.evolve.evaluate import Evaluator
 from r3bench.model import Configuration, Specialization, Variant
 
 Part = tuple[str, Any]
@@ -17,27 +17,30 @@ S = TypeVar("S", Configuration, Specialization)
 
 def slim(evaluator: Evaluator, variant: Variant) -> Variant:
     """The same code on all recorded launches from fewer settings. What was measured of a variant holds for it, too."""
-    whole = variant.configuration
-    if whole is None:
+    if variant.configuration is None:
         return variant
-    code = _codes(evaluator, [variant])
-    parts = list(_parts(whole))
-    idle = [part for part, one in zip(parts, _codes(evaluator, [_less(variant, [p]) for p in parts]), strict=True)
-            if one == code[0]]  # fmt: skip
+    units = range(len(evaluator.capture.units))
+    code = [_codes(evaluator, [variant], unit)[0] for unit in units]
+    idle = list(_parts(variant.configuration))
+    for unit in units:
+        codes = _codes(evaluator, [_less(variant, [part]) for part in idle], unit)
+        idle = [part for part, one in zip(idle, codes, strict=True) if one == code[unit]]
+
+    def alike(other: Variant) -> bool:
+        return all(_codes(evaluator, [other], unit) == [code[unit]] for unit in units)
+
     kept = _less(variant, idle)
-    if _codes(evaluator, [kept]) != code:  # some of them matter where others are gone
+    if not alike(kept):  # some of them matter where others are gone
         kept = variant
         for part in idle:
             fewer = _less(kept, [part])
-            kept = fewer if _codes(evaluator, [fewer]) == code else kept
-    others = range(1, len(evaluator.capture.units))
-    same = all(_codes(evaluator, [kept], unit) == _codes(evaluator, [variant], unit) for unit in others)
-    return kept if same else variant
+            kept = fewer if alike(fewer) else kept
+    return kept
 
 
-def _codes(evaluator: Evaluator, variants: Sequence[Variant], unit: int = 0) -> list[str | None]:
+def _codes(evaluator: Evaluator, variants: Sequence[Variant], unit: int) -> list[str | None]:
     """The machine code of each variant for a unit, by its hash."""
-    pending: list[Pending] = [evaluator.submit(v, "winner's parts", unit=unit, timing="none") for v in variants]
+    pending = [evaluator.submit(each, "winner's parts", unit=unit, timing="none") for each in variants]
     return [evaluator.result(each).binary for each in pending]
 
 

@@ -61,6 +61,8 @@ def test_one_of_two_stays_where_either_does_the_work(tmp_path: Path) -> None:
 @pytest.mark.parametrize("unit", [1, 2])
 def test_code_for_the_other_launches_counts(tmp_path: Path, unit: int) -> None:
     assert slimmed(tmp_path, lambda c, at: at == unit and c) == FULL
+    left = slimmed(tmp_path / "other", lambda c, at: ("sroa" in c.before, at == unit and c.max_registers))
+    assert left == Configuration(before=("sroa",), max_registers=FULL.max_registers)
 
 
 def test_blocks_per_multiprocessor_go_with_the_bound_that_they_need(tmp_path: Path) -> None:
