@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from r3bench.devices import Bytes
+from r3bench.devices.contents import redzone_pattern
 from r3bench.devices.cpu.wire import ARENA, ARENA_BYTES, FAULT
 from r3bench.errors import DeviceUnavailable, LaunchError
 
@@ -61,11 +61,6 @@ def _place(name: str, nbytes: int, align: int, cursor: int) -> Span:
 
 def _up(value: int, step: int) -> int:
     return -(-value // step) * step
-
-
-def redzone_pattern(offset: int, nbytes: int) -> Bytes:
-    """What the left-over bytes hold: NaN in every float format, and no integer that programs like to write."""
-    return np.where(np.arange(offset, offset + nbytes) % 2, 0xFF, 0xFE).astype(np.uint8)
 
 
 class Segment:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import starmap
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver as cuda
 
+from r3bench.devices.contents import redzone_pattern
 from r3bench.devices.cuda.driver import call
 from r3bench.devices.cuda.placement import Buffer, Layout, Range, packed, recorded_ranges, redzones, relocated, slots
 from r3bench.devices.cuda.service import Service, Tables
@@ -20,7 +21,7 @@ from r3bench.devices.cuda.space import Place, Space
 from r3bench.devices.cuda.tables import ROW, WORD, Rule, Table, chunks, pieces
 from r3bench.devices.cuda.wire import TYPES
 
-_PATTERN_BYTES = 2 << 20
+_PATTERN_BYTES, _PATTERN_STEP = 2 << 20, 16 * 521
 _BYTES = Rule("", 0, TYPES["uint8"], 1, 0, 0.0, 0.0, 0.0, 0.0)
 
 
@@ -81,7 +82,7 @@ class Units:
         self.copies: dict[int, Copy] = {}
         self._slabs: defaultdict[tuple[Place, int], list[Slab]] = defaultdict(list)
         self._pattern = space.map(_PATTERN_BYTES, always=True).start
-        pattern = np.where(np.arange(_PATTERN_BYTES) % 2, 0xFF, 0xFE).astype(np.uint8)
+        pattern = redzone_pattern(0, _PATTERN_BYTES)
         call(cuda.cuMemcpyHtoD, self._pattern, pattern.ctypes.data, _PATTERN_BYTES)
 
     # -- contents --
@@ -119,7 +120,7 @@ class Units:
                 arguments[offset : offset + 8] = value.to_bytes(8, "little")
         placed = [Range(addresses[b.name], addresses[b.name] + b.nbytes) for b in buffers]
         zones = redzones([*(place.range for place in own), *(share for _, share in shares)], placed)
-        patterns = [(zone.start, self._pattern + zone.start % 16, zone.nbytes) for zone in zones]
+        patterns = [(zone.start, source, zone.nbytes) for zone, source in self._patterns(zones)]
         restored = [(addresses[b.name], contents.at(b.name), b.nbytes) for b in buffers]
         copy = Copy(
             addresses=addresses,
@@ -227,7 +228,12 @@ class Units:
         )
 
     def _zone_pieces(self, copy: Copy) -> Table:
-        return pieces((_BYTES, self._pattern + zone.start % 16, zone.start, zone.nbytes) for zone in copy.zones)
+        return pieces((_BYTES, source, zone.start, zone.nbytes) for zone, source in self._patterns(copy.zones))
+
+    def _patterns(self, zones: Sequence[Range]) -> Iterator[tuple[Range, int]]:
+        """Each redzone with what it holds: a part of the pattern that begins elsewhere than any other's."""
+        for number, zone in enumerate(zones):
+            yield zone, self._pattern + _PATTERN_STEP * number % (_PATTERN_BYTES // 2) + zone.start % 16
 
     def _judge(self, table: tuple[int, int], rows: int) -> Table:
         found = np.zeros(rows, ROW)
