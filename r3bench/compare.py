@@ -176,10 +176,12 @@ def differences(
 
 def _equal(expected: Bytes, actual: Bytes) -> bool:
     """Whether all bytes are equal, part by part: what NumPy notes of each then stays in the cache; twice as fast."""
-    parts = range(0, expected.size, _PART)
-    return expected.size == actual.size and all(
-        np.array_equal(expected[at : at + _PART], actual[at : at + _PART]) for at in parts
-    )
+    if expected.size != actual.size:
+        return False
+    dtype = "u1" if expected.size % 8 else "u8"  # as few elements as possible
+    wanted, got = (np.ascontiguousarray(data).view(dtype) for data in (expected, actual))
+    step = _PART // wanted.itemsize
+    return all(np.array_equal(wanted[at : at + step], got[at : at + step]) for at in range(0, wanted.size, step))
 
 
 def elements(data: Bytes, buffer: Buffer) -> Elements:
@@ -402,4 +404,4 @@ def _sentence(unit: ReplayUnit, found: Difference) -> str:
     )
     if found.buffer not in unit.written:
         return text + "; the recorded kernel does not write this buffer)."
-    return text + (f", {found.limit:.3g} allowed)." if found.limit else ").")
+    return text + (f", {found.limit:.3g} allowed)." if found.limit else ", compared exactly).")

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from time import perf_counter
 
 import numpy as np
@@ -61,7 +62,9 @@ def _perturbed(placement: Placement, variant: Variant, compiler: Builder, timeou
     trial = _verified(placement, variant, compiler, timeout_s)
     names: list[str] = []
     discarded = 0
-    for changed, material in _oracle(placement, compiler, timeout_s) if trial.matches else ():
+    held = placement.material
+    inputs = perturb.inputs(held.capture.parameters, held.unit, held.before)
+    for changed, material in _oracle(placement, inputs, compiler, timeout_s) if trial.matches else ():
         if material is None:
             discarded += 1
             continue
@@ -84,7 +87,28 @@ def _ran(names: list[str], discarded: int) -> str:
     return f"{len(names)} changed inputs ({', '.join(names)}){left}" if names else f"no changed input{left}"
 
 
-def _oracle(placement: Placement, compiler: Builder, timeout_s: float) -> Iterator[tuple[Input, Material | None]]:
+def changed_values(placement: Placement, compiler: Builder, *, timeout_s: float = 10.0) -> tuple[str, Material] | None:
+    """The unit with other values in its memory, and how they were changed, for timing what was timed on the recorded
+    ones; None where the recorded kernel takes none such."""
+    material = placement.material
+    inputs = perturb.values(material.unit, material.before)
+    found = attempt(lambda: list(islice(_taken(placement, inputs, compiler, timeout_s), 1)))
+    return None if isinstance(found, Failure) or not found else found[0]
+
+
+def _taken(
+    placement: Placement, inputs: Iterator[Input], compiler: Builder, timeout_s: float
+) -> Iterator[tuple[str, Material]]:
+    recorded = build(placement.material, Variant(), placement.device.target, compiler)
+    Trial(placement, Variant()).verify(recorded, timeout_s)  # measures how far its results spread
+    for changed, material in _oracle(placement, inputs, compiler, timeout_s):
+        if material is not None:
+            yield changed.name, material
+
+
+def _oracle(
+    placement: Placement, inputs: Iterator[Input], compiler: Builder, timeout_s: float
+) -> Iterator[tuple[Input, Material | None]]:
     """Every changed input with its unit; None where the recorded kernel fails on it or its result turns non-finite."""
     material, device = placement.material, placement.device
     kernel = device.load(build(material, Variant(), device.target, compiler).result().binary)
@@ -93,7 +117,7 @@ def _oracle(placement: Placement, compiler: Builder, timeout_s: float) -> Iterat
     recorded = oracle.epilogue(material.unit, material.before)
     oracle.timeout_s = min(timeout_s, max(_LEAST_S, _LONGER * (perf_counter() - begin)))
     material = replace(material, tolerances=_inexact(placement))
-    for changed in perturb.inputs(material.capture.parameters, material.unit, material.before):
+    for changed in inputs:
         found = None
         if recorded is not None and changed.name not in placement.refused:
             after = attempt(partial(oracle.epilogue, changed.unit, changed.before))

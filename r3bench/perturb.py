@@ -23,6 +23,7 @@ Change = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
 
 _FLOATS = {"float16": "f2", "float32": "f4", "float64": "f8", "complex64": "f4", "complex128": "f8", "bfloat16": "bf"}
 _SPREADS = (0.01, 0.3)
+_JITTERED = "floats changed by up to {:.0%}"
 # Its square does not fit 32 bits: arithmetic that overflows where the recorded kernel's does not shows.
 _LARGE = 65_537
 # Each changed input is a unit of its own: of a large one there are fewer, so that all of them take so many bytes.
@@ -46,13 +47,22 @@ def inputs(
         changed = _changed(unit, before, change, np.random.default_rng(seed))
         if changed is not None:
             yield Input(name, unit, changed)
-    shuffled = _shuffled(unit, before, np.random.default_rng(seed))
-    if shuffled is not None:
-        yield Input("integers in another order", unit, shuffled)
+    yield from _reordered(unit, before, seed)
     nbytes = 1 + sum(data.nbytes for data in before.values())
     most = min(_MOST_SCALARS, max(_LEAST_SCALARS, _BYTES // nbytes))
     for name, arguments in islice(_scalars(parameters, unit.arguments), most):
         yield Input(name, replace(unit, arguments=arguments), before)
+
+
+def values(unit: ReplayUnit, before: Mapping[str, Bytes], seed: int = 0) -> Iterator[Input]:
+    """Those of the changed inputs that leave a kernel as much to do as it had: floats changed, the most first, else
+    integers in another order."""
+    for spread in reversed(_SPREADS):
+        name = _JITTERED.format(spread)
+        changed = _changed(unit, before, _MEMORY[name], np.random.default_rng(seed))
+        if changed is not None:
+            yield Input(name, unit, changed)
+    yield from _reordered(unit, before, seed)
 
 
 # -- memory ---------------------------------------------------------------------------------------------------------
@@ -84,7 +94,7 @@ def _denormal(values: NDArray[Any]) -> Any:
 
 
 _MEMORY: dict[str, Change] = {
-    **{f"floats changed by up to {spread:.0%}": _jittered(spread) for spread in _SPREADS},
+    **{_JITTERED.format(spread): _jittered(spread) for spread in _SPREADS},
     "denormal numbers": _some(_denormal),
     "infinities": _some(lambda values: np.inf),
     "NaN": _some(lambda values: np.nan),
@@ -108,6 +118,12 @@ def _with_floats(data: Bytes, dtype: str, change: Callable[[NDArray[Any]], NDArr
         wide = (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
         return _frozen((change(wide).view(np.uint32) >> 16).astype(np.uint16))
     return _frozen(change(data.view(_FLOATS[dtype])))
+
+
+def _reordered(unit: ReplayUnit, before: Mapping[str, Bytes], seed: int) -> Iterator[Input]:
+    shuffled = _shuffled(unit, before, np.random.default_rng(seed))
+    if shuffled is not None:
+        yield Input("integers in another order", unit, shuffled)
 
 
 def _shuffled(unit: ReplayUnit, before: Mapping[str, Bytes], chance: np.random.Generator) -> dict[str, Bytes] | None:

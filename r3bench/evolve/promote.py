@@ -231,7 +231,13 @@ def _why_not(comparison: Comparison) -> str:
         Decision.SAME: f"within {gate} of the baseline",
         Decision.SLOWER: "slower than the baseline",
         Decision.UNCLEAR: f"not surely more than {gate} faster",
-    }.get(comparison.decision, "a second contest in a fresh process did not confirm it")
+    }.get(comparison.decision, _unconfirmed(comparison))
+
+
+def _unconfirmed(comparison: Comparison) -> str:
+    conditions = dict(comparison.repeat.conditions) if comparison.repeat is not None else {}
+    changed = f", with {conditions['values']}," if "values" in conditions else ""
+    return f"a second contest in a fresh process{changed} did not confirm it"
 
 
 # Sanitizers take seconds a launch: they come last, for what has won its contest.

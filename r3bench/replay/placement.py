@@ -119,11 +119,10 @@ class Placement:
             classify(first, self.ring, self.check, procedure_for(self.device.target, timeout_s=timeout_s))
             self.classed = True
 
-    def verify(self, arm: Arm, timeout_s: float, *, quickly: bool = False) -> Verdict:
+    def verify(self, arm: Arm, timeout_s: float, orders: Sequence[str] = ()) -> Verdict:
         """Run an arm and judge all of memory, at two addresses in turn, with another poison at each in what the
-        recorded kernel writes without reading it: in every order of threads that the device offers, twice in any case.
-        ``quickly`` once, in the second order where there is one: for a ranking, whose timed launches are made in the
-        first and of which one is judged as well."""
+        recorded kernel writes without reading it: once in each of ``orders``, by default in every order of threads that
+        the device offers, twice in any case."""
         unit = self.material.unit
         if not unit.written:
             where = f"unit {unit.index} of {self.material.capture.name}"
@@ -131,8 +130,8 @@ class Placement:
                 f"In {where} the recorded kernel changed nothing, so any kernel would match; record another launch."
             )
             return Verdict(status=Status.VACUOUS, detail=detail)
-        orders = self.device.orders
-        wanted = orders[:2][-1:] if quickly else (orders * 2)[: max(2, len(orders))]
+        offered = self.device.orders
+        wanted = orders or (offered * 2)[: max(2, len(offered))]
         for memory, order in zip(cycle(self._memories(timeout_s)), wanted, strict=False):
             self.device.restore(memory)
             self.device.launch(arm.kernel, memory, arm.launch, timeout_s=timeout_s, order=order)

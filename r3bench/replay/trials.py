@@ -22,6 +22,7 @@ from r3bench.replay.builds import Builder, build
 from r3bench.replay.failures import Failure, attempt
 from r3bench.replay.placement import Placement, read_material
 from r3bench.replay.refusals import refuse_hidden_state, refuse_other_parameters, refuse_outside_reads
+from r3bench.stats import block_statistic
 from r3bench.toolchain import Built
 from r3bench.windows import Arm, Procedure, procedure_for
 
@@ -52,12 +53,12 @@ class Trial:
     def matches(self) -> bool:
         return self.verdict.status is Status.MATCH
 
-    def verify(self, build: Future[Built], timeout_s: float, *, quickly: bool = False) -> None:
+    def verify(self, build: Future[Built], timeout_s: float, orders: Sequence[str] = ()) -> None:
         """Load what was built, run it and judge it; see :meth:`Placement.verify`."""
-        found = attempt(lambda: self._verify(build, timeout_s, quickly))
+        found = attempt(lambda: self._verify(build, timeout_s, orders))
         self.verdict = found.verdict if isinstance(found, Failure) else found
 
-    def _verify(self, build: Future[Built], timeout_s: float, quickly: bool) -> Verdict:
+    def _verify(self, build: Future[Built], timeout_s: float, orders: Sequence[str]) -> Verdict:
         self.built = build.result()
         self.stages = list(self.built.stages)
         refuse_other_parameters(self.built, self.placement.material.capture)
@@ -67,7 +68,7 @@ class Trial:
         kernel = self.placement.device.load(self.built.binary)
         self.arm = Arm(kernel, remix.launch_for(self.placement.material.unit, self.variant), self.name)
         loaded = perf_counter()
-        verdict = self.placement.verify(self.arm, timeout_s, quickly=quickly)
+        verdict = self.placement.verify(self.arm, timeout_s, orders)
         self.stages += [("load", loaded - begin), ("verify", perf_counter() - loaded)]
         return verdict
 
@@ -121,6 +122,17 @@ class Trial:
             self.measurement = replace(found, conditions=(*found.conditions, *self.placement.spread))
         self.stages.append(("time", perf_counter() - begin))
 
+    def verify_in_order(self, order: str, timeout_s: float) -> None:
+        """Run what was ranked in another order of threads; unless it matches, its time is dropped."""
+        arm, begin = self.arm, perf_counter()
+        assert arm is not None
+        found = attempt(lambda: self.placement.verify(arm, timeout_s, (order,)))
+        self.verdict = found.verdict if isinstance(found, Failure) else found
+        if not self.matches:
+            self.measurement = None
+        took = perf_counter() - begin
+        self.stages = [(name, spent + took if name == "verify" else spent) for name, spent in self.stages]
+
     def outcome(self) -> Outcome:
         material = self.placement.material
         return Outcome(
@@ -143,6 +155,11 @@ class Trial:
                 yield f"device: {name}", spent
 
 
+def leads(measured: Measurement, fastest: Sequence[float]) -> bool:
+    """Whether a ranking that was not cut off is ahead of the samples of the fastest so far, or the first."""
+    return measured.cut_ns is None and (not fastest or block_statistic(measured.samples_ns) < block_statistic(fastest))
+
+
 def evaluate(
     placement: Placement,
     variant: Variant,
@@ -152,17 +169,20 @@ def evaluate(
     timeout_s: float = 10.0,
     lock: Lock = nullcontext,
     compiler: Builder | None = None,
-    rival: Sequence[float] = (),
+    fastest: Sequence[float] = (),
+    races: bool = False,
 ) -> Outcome:
     """Verify a variant, and rank it if it matches; ``lock`` is held while it is timed, and only then.
 
-    The ranking is cut off where the variant is surely slower than a ``rival``, whose samples on this device are given.
+    ``fastest`` holds the samples of the best that was timed of the same text on this device. What ranks ahead of them
+    is verified in the second order of threads, too: no text has a best time without it, and what is slower, which
+    nothing comes of, need not wait for it. A ranking that ``races`` is cut off where the variant is surely slower.
 
     With a ``compiler``, a fault on the CPU device is replayed once in a checked build, which says where it was; so is a
     mismatch, unless it is one of a ranking.
     """
-    trial = Trial(placement, variant)
-    trial.verify(built, timeout_s, quickly=timing == "rank")
+    trial, orders = Trial(placement, variant), placement.device.orders
+    trial.verify(built, timeout_s, orders[:1] if timing == "rank" else ())
     if compiler and placement.device.target.device == "cpu":
         checked = partial(build, placement.material, variant, placement.device.target, compiler, checked=True)
         if trial.verdict.status is Status.FAULT:
@@ -171,7 +191,11 @@ def evaluate(
             trial.name_writer(checked(), timeout_s)
     if trial.matches and timing == "rank":
         with lock():
-            trial.rank(procedure_for(placement.device.target, ranking=True, timeout_s=timeout_s), rival)
+            procedure = procedure_for(placement.device.target, ranking=True, timeout_s=timeout_s)
+            trial.rank(procedure, fastest if races else ())
+        if trial.measurement is not None and leads(trial.measurement, fastest):
+            for order in orders[1:2]:
+                trial.verify_in_order(order, timeout_s)
     return trial.outcome()
 
 

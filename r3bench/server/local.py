@@ -16,7 +16,6 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
-from math import inf
 from pathlib import Path
 from threading import Event, Lock
 from time import perf_counter
@@ -28,17 +27,28 @@ from filelock import BaseFileLock, Timeout
 from r3bench import remix
 from r3bench.calibration import rate_for
 from r3bench.devices import Device, open_device
-from r3bench.levels import examine
+from r3bench.levels import changed_values, examine
 from r3bench.measure import Terms
 from r3bench.model import Capture, Level, Outcome, Target, Variant, content_id
 from r3bench.original import Original
 from r3bench.overrides import id_of
-from r3bench.replay import Builder, Material, Placement, build, compete, control, evaluate, profile, read_material
+from r3bench.replay import (
+    Builder,
+    Material,
+    Placement,
+    build,
+    compete,
+    control,
+    evaluate,
+    leads,
+    profile,
+    read_material,
+)
 from r3bench.replay.failures import again
 from r3bench.server.requests import Timing
 from r3bench.server.resident import Latest, Resident, host_room, timing_lock
 from r3bench.server.stages import Waits, when_all
-from r3bench.stats import Budget, Comparison, claims, confirmed
+from r3bench.stats import Budget, Comparison, Decision, claims, confirmed
 from r3bench.toolchain import Built, Compiler
 from r3bench.windows import procedure_for
 
@@ -52,6 +62,7 @@ T = TypeVar("T")
 Run = Callable[[Material, Sequence[Future[Built]], Waits], T]
 # What the device stage needs: the unit, the builds that were asked for, and last that of the recorded kernel.
 Prepared = tuple[Material, list[Future[Built]]]
+Contestant = tuple[Variant, Future[Built]]
 
 
 class ReplayServer:
@@ -124,32 +135,33 @@ class ReplayServer:
 
     def _evaluate(
         self, material: Material, variant: Variant, builds: Sequence[Future[Built]], timing: Literal["none", "rank"],
-        rival: Sequence[float] = (),
+        fastest: Sequence[float] = (), *, races: bool = False,
     ) -> Outcome:  # fmt: skip
         how: dict[str, Any] = {"timeout_s": self._timeout_s, "lock": self._timing, "compiler": self._compiler}
         with self._placed(material, builds[-1]) as placement:
-            return evaluate(placement, variant, builds[0], timing=timing, rival=rival, **how)
+            return evaluate(placement, variant, builds[0], timing=timing, fastest=fastest, races=races, **how)
 
     def _once(
         self, material: Material, variant: Variant, builds: Sequence[Future[Built]], *, races: bool
     ) -> Outcome:  # fmt: skip
         """The outcome of this code and launch, from before where there is one; runs in the device stage.
 
-        One that was cut off holds for its own text only, in a race.
+        One that was behind the fastest of its text holds for that text only, where it was cut off only in a race.
         """
         if builds[0].exception() is not None:
             return self._evaluate(material, variant, builds, "rank")
         built, unit = builds[0].result(), _key(material)
         text = unit, content_id(variant.files)
         key = unit, built.binary.sha256, remix.launch_for(material.unit, variant)
-        known = self._replayed.get(key) or (self._replayed.get((key, text)) if races else None)
-        if known is not None:
+        known = self._replayed.get(key) or self._replayed.get((key, text))
+        if known is not None and (races or not _cut_off(known)):
             return replace(known, variant=content_id(variant), module=built.module, stages=built.stages)
-        found = self._evaluate(material, variant, builds, "rank", (races and self._fastest.get(text)) or ())
-        cut = found.measurement is not None and found.measurement.cut_ns is not None
-        self._replayed[(key, text) if cut else key] = found
-        if found.measurement is not None and not cut:
-            self._fastest[text] = min(self._fastest.get(text) or (inf,), found.measurement.samples_ns, key=min)
+        fastest = self._fastest.get(text) or ()
+        found = self._evaluate(material, variant, builds, "rank", fastest, races=races)
+        behind = found.measurement is not None and not leads(found.measurement, fastest)
+        self._replayed[(key, text) if behind else key] = found
+        if found.measurement is not None and not behind:
+            self._fastest[text] = found.measurement.samples_ns
         return found
 
     @property
@@ -187,8 +199,9 @@ class ReplayServer:
     ) -> Future[Comparison]:
         """Time a candidate against a baseline on one unit, the error budget being split over ``kernels``.
 
-        Both are verified before and after. A claim is repeated on a fresh device, in a new process with new memory;
-        what that does not confirm is UNSTABLE. There the control is timed, too: two binaries of equal work.
+        Both are verified before and after. A claim is repeated on a fresh device, in a new process with new memory,
+        that of being faster on other values, where the recorded kernel takes some: what that does not confirm is
+        UNSTABLE. There the control is timed, too: two binaries of equal work.
         """
         budget = Budget(kernels=kernels, looks=looks)
 
@@ -200,11 +213,26 @@ class ReplayServer:
             if not claims(first):
                 return self._calibrated(first)
             with self._fresh(material, builds[-1]) as placement:
-                second = compete(placement, *arms, terms, repetition=1, lock=self._quiet)
                 known = control(placement, baseline, self._compiler, terms, self._quiet)
+                second = self._repeated(placement, arms, terms, first.decision)
                 return self._calibrated(replace(confirmed(first, second), control=known))
 
         return self._request(capture, unit, (baseline, candidate), run)
+
+    def _repeated(
+        self, placement: Placement, arms: tuple[Contestant, Contestant], terms: Terms, claim: Decision
+    ) -> Comparison:
+        """The contest once more, on other values where the candidate is to be faster: it may know the recorded ones."""
+        how: dict[str, Any] = {"repetition": 1, "lock": self._quiet}
+        changed = None
+        if claim is Decision.FASTER:
+            changed = changed_values(placement, self._compiler, timeout_s=self._timeout_s)
+        if changed is None:
+            return compete(placement, *arms, terms, **how)
+        name, material = changed
+        placement.release()
+        found = compete(Placement(placement.device, material), *arms, terms, **how)
+        return replace(found, conditions=(*found.conditions, ("values", name)))
 
     def _calibrated(self, found: Comparison) -> Comparison:
         """With what is known of this machine's false alarms at kernels of such a time."""
@@ -425,6 +453,10 @@ class ReplayServer:
                 yield
             finally:
                 self._builds_allowed.set()
+
+
+def _cut_off(found: Outcome) -> bool:
+    return found.measurement is not None and found.measurement.cut_ns is not None
 
 
 def _first(action: Callable[[], T]) -> T:

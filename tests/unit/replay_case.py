@@ -59,6 +59,12 @@ def reversed_wrongly(run: FakeLaunch) -> None:
         run.array("x", "f8")[0] = 0
 
 
+def racing_but_for_blocks_of_64(run: FakeLaunch) -> None:
+    add(run)
+    if run.order == "reverse" and run.launch.threads_per_block != 64:
+        run.array("x", "f8")[0] = 0
+
+
 def failing(error: Exception) -> Callable[[FakeLaunch], None]:
     def fail(run: FakeLaunch) -> None:
         raise error
@@ -111,6 +117,7 @@ def programs() -> dict[str, Program]:
         "nearly": Program(add_nearly),
         "scribble": Program(scribble),
         "backwards": Program(reversed_wrongly),
+        "racing": Program(racing_but_for_blocks_of_64, lambda launch: 1000.0 * launch.threads_per_block),
         "nothing": Program(lambda run: None),
         "crash": Program(failing(DeviceFault("kernels.cu crashed."))),
         "hang": Program(failing(ReplayTimeout("kernels.cu did not end within 10 s."))),

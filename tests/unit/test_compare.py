@@ -226,7 +226,7 @@ def test_a_written_float_has_tolerance_and_an_unwritten_one_has_none() -> None:
 def test_globals_are_compared() -> None:
     verdict = judge(unit(written=("total",)), memory(), memory(total=3))
     assert [found.buffer for found in verdict.differences] == ["total"]
-    assert verdict.detail == "total[0] is 3 instead of 0 (1 of 1 elements differ, by at most 3)."
+    assert verdict.detail == "total[0] is 3 instead of 0 (1 of 1 elements differ, by at most 3, compared exactly)."
 
 
 def test_every_buffer_that_differs_is_named() -> None:

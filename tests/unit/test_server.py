@@ -543,6 +543,20 @@ def test_in_a_race_what_is_surely_slower_than_the_same_text_was_is_cut_off(
     assert raced("narrow", 256).cut_ns is None  # which then is at hand
 
 
+def test_no_text_has_a_best_time_that_another_order_of_threads_was_not_asked_about(
+    running: ReplayServer, recorded: Capture, opener: Opener
+) -> None:
+    def tried(threads: int, timing: Literal["once", "race", "rank"]) -> Status:
+        block = LaunchRule(block=(threads, 1, 1))
+        return running.submit(recorded, variant("racing", launch=block), 0, timing).result(60).verdict.status
+
+    assert tried(128, "once") is Status.MISMATCH  # the first of its text
+    assert tried(64, "race") is Status.MATCH
+    assert tried(256, "once") is Status.MATCH  # what is slower need not wait for it
+    assert tried(32, "race") is Status.MISMATCH
+    assert tried(256, "rank") is Status.MISMATCH  # as the finalists of a search are timed
+
+
 def test_what_does_not_build_has_no_code_to_be_known_by(running: ReplayServer, recorded: Capture) -> None:
     for _ in range(2):
         found = running.submit(recorded, variant("syntax error"), timing="once").result(60)

@@ -230,7 +230,11 @@ def _search_figures(entry: Entry, kernel: KernelResult) -> Iterator[Markup]:
             "Archive", charts.heat_map(entry["archive"]), note=f"Best ranking speedup of a cell. Programs: {fates}."
         )
     for picture in entry.get("pictures", [])[:PICTURES]:
-        note = f"Source {picture['source']}: {picture['first_actual']} where {picture['first_expected']} was recorded."
+        where = f"{picture['buffer']}[{', '.join(map(str, picture['first']))}]"
+        note = (
+            f"Source {picture['source']}: {where} is {picture['first_actual']} where {picture['first_expected']} was "
+            f"recorded, the first of {picture['count']}; each square is a part of the buffer."
+        )
         yield figure(f"Wrong result in {picture['buffer']}", charts.error_picture(picture), note=note)
 
 
