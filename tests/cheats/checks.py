@@ -21,12 +21,14 @@ from r3bench.devices.cpu.device import CpuDevice
 from r3bench.devices.cpu.process import Worker
 from r3bench.devices.cpu.wire import Poison
 from r3bench.devices.cuda import device as cuda_device
+from r3bench.devices.cuda import process as cuda_process
 from r3bench.devices.cuda.device import CudaDevice
 from r3bench.devices.cuda.process import Worker as CudaWorker
 from r3bench.errors import DeviceFault
 from r3bench.model import Level, Status, Verdict
 from r3bench.replay import trials
-from r3bench.server import ReplayServer
+from r3bench.server import ReplayServer, local
+from tests.cheats.unchecked_worker import WITHOUT
 
 Off = Callable[[pytest.MonkeyPatch], None]
 MATCH = Verdict(status=Status.MATCH)
@@ -113,6 +115,7 @@ CHECKS: dict[str, Off] = {
     # while it is timed
     "comparison after timing": replaced(measure, "confirm", lambda *what: None),
     "time that writing takes": replaced(measure, "refuse_too_fast", lambda *what: None),
+    "repetition on other values": replaced(local, "changed_values", lambda *what, **how: None),
     "rounds turned around": replaced(measure, "rounds", lambda order, count: ["AB"] * count),
     # beyond one launch
     "held-out launches": without_level(Level.HELD_OUT),
@@ -131,16 +134,38 @@ def patient_with_a_gpu(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CudaWorker, "ask", lambda self, message, **how: ask(self, message, **{**how, "timeout_s": 120.0}))
 
 
-# What stands elsewhere on a GPU; None: in the worker or the hardware, where a test cannot take it away.
-ON_CUDA: dict[str, Off | None] = {
+def believing(patch: pytest.MonkeyPatch) -> None:
+    """A fault takes with it what the launch left behind: where it does not count, that was right."""
+    launch, check, gone = CudaDevice.launch, replay.Placement.check, set[Any]()
+
+    def attempted(self: CudaDevice, kernel: Any, memory: Any, *what: Any, **how: Any) -> None:
+        try:
+            launch(self, kernel, memory, *what, **how)
+        except DeviceFault:
+            gone.add(memory)
+
+    patch.setattr(CudaDevice, "launch", attempted)
+    patch.setattr(replay.Placement, "check", lambda self, memory: MATCH if memory in gone else check(self, memory))
+
+
+def in_the_worker(check: str) -> Off:
+    def start_without(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(cuda_process, "_PROGRAM", "tests.cheats.unchecked_worker")
+        patch.setenv(WITHOUT, check)
+
+    return start_without
+
+
+# What stands elsewhere on a GPU; what stands in its worker is missing from those that are started from then on.
+IN_THE_WORKER = ("poison in shared memory", "no memory but the launch's own")
+ON_CUDA: dict[str, Off] = {
     "bytes beside the buffers": undamaged,
-    "poison in shared memory": None,
-    "faults": None,
+    "faults": believing,
     "time limit": patient_with_a_gpu,
-    "no memory but the launch's own": None,
+    **{check: in_the_worker(check) for check in IN_THE_WORKER},
 }
 
 
-def off(check: str, device: str) -> Off | None:
+def off(check: str, device: str) -> Off:
     """How a check is taken away on a device."""
     return ON_CUDA.get(check, CHECKS[check]) if device == "cuda" else CHECKS[check]

@@ -48,3 +48,11 @@ extern "C" __global__ void scaled(const double* from, double* to) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     to[i] = from[i] * factor;
 }
+
+// Long, whatever there is in memory.
+extern "C" __global__ void slowly(const double* from, double* to) {
+    int i = threadIdx.x;
+    double sum = 0.0;
+    for (int k = 0; k < 4000; k++) sum += *(const volatile double*)(from + k % 64);
+    to[i] = from[i] + 1e-30 * sum;
+}

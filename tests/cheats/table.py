@@ -45,6 +45,16 @@ class Cheat:
         return SOURCE[:start] + SOURCE[start:].replace(self.old, new, 1)
 
 
+# One that nothing is wrong with but its time.
+KNOWS_THE_VALUES = Cheat(
+    name="fast on the recorded values only",
+    kernel="slowly",
+    old="k < 4000",
+    new="k < (from[0] == 0.5 ? 0 : 4000)",
+    check="repetition on other values",
+    says="",
+)
+
 _TO = "to[i] = from[i] + step * (sum - 2.0 * from[i])"
 
 _LONG = (
@@ -156,6 +166,22 @@ CHEATS = (
         says="just past the end of buffer to",
     ),
     Cheat(
+        name="goes on by one past the end",
+        kernel="square",
+        old="i < n",
+        new="i <= n",
+        check="bytes beside the buffers",
+        says="just past the end of buffer to",
+    ),
+    Cheat(
+        name="copies past the end",
+        kernel="shift",
+        old="if (i < n)",
+        new="if (i >= n && i < n + 3) ((long long*)to)[i] = ((const long long*)from)[i];\n    if (i < n)",
+        check="bytes beside the buffers",
+        says="just past the end of buffer to",
+    ),
+    Cheat(
         name="scribbles over an input",
         kernel="last",
         old="if (threadIdx.x ==",
@@ -228,7 +254,7 @@ CHEATS = (
         new="",
         check="reverse order of threads",
         says="elements differ",
-        cuda={"check": "poison in shared memory"},  # the compiler reads before it writes, where nothing stands between
+        cuda={"check": "result"},  # the compiler reads before it writes, where nothing stands between
     ),
     Cheat(
         name="waits for a while where a barrier is missing",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from r3bench.model import Capture, Configuration, Level, Status, Variant, Verdic
 from r3bench.record import Session
 from r3bench.server import ReplayServer
 from r3bench.server.local import key_of
-from tests.cheats.checks import off
-from tests.cheats.table import CHEATS, SOURCE, Cheat
+from r3bench.stats import Decision
+from tests.cheats.checks import IN_THE_WORKER, off
+from tests.cheats.table import CHEATS, KNOWS_THE_VALUES, SOURCE, Cheat
 
 N, OTHER = 200, 300
 LEVELS = {level.value: level for level in Level}
@@ -54,6 +56,10 @@ def captures(tmp_path_factory: pytest.TempPathFactory, device: str) -> dict[str,
         session.launch(module, "shift", 4, 64, (apart[0], apart[0], N))
         session.capture("scaled")
         session.launch(module, "scaled", 1, 64, arrays(session, chance.random(64)))
+        session.capture("slowly")
+        given = chance.random(64)
+        given[0] = 0.5
+        session.launch(module, "slowly", 1, 64, arrays(session, given))
         return {capture.symbol: capture for capture in session.save(folder)}
 
 
@@ -116,7 +122,7 @@ def judged(server: ReplayServer, capture: Capture, cheat: Cheat) -> Verdict:
     return server.verify(capture, variant, level, int(level is Level.HELD_OUT)).result(600).verdict
 
 
-@pytest.mark.parametrize("kernel", ["relax", "small", "step", "last", "square", "shift", "scaled"])
+@pytest.mark.parametrize("kernel", ["relax", "small", "step", "last", "square", "shift", "scaled", "slowly"])
 def test_the_kernels_themselves_pass_every_check(
     server: ReplayServer, captures: dict[str, Capture], kernel: str
 ) -> None:
@@ -146,9 +152,24 @@ def test_a_cheat_passes_without_the_check_that_catches_it(
     monkeypatch: pytest.MonkeyPatch, server: ReplayServer, captures: dict[str, Capture], cheat: Cheat, device: str
 ) -> None:
     monkeypatch.setattr(server, "_timeout_s", LIMITS.get(cheat.check, 60.0))
-    take_away = off(cheat.on(device).check, device)
-    if take_away is None:
-        pytest.skip("on a GPU this check cannot be taken away")
-    take_away(monkeypatch)
-    found = judged(server, captures[cheat.kernel], cheat.on(device))
+    check = cheat.on(device).check
+    off(check, device)(monkeypatch)
+    elsewhere = device == "cuda" and check in IN_THE_WORKER
+    with ReplayServer(device) if elsewhere else nullcontext(server) as asked:
+        found = judged(asked, captures[cheat.kernel], cheat.on(device))
     assert found.status is Status.MATCH, found.detail
+
+
+def test_a_kernel_that_is_fast_on_the_recorded_values_only_gains_nothing(
+    monkeypatch: pytest.MonkeyPatch, server: ReplayServer, captures: dict[str, Capture], device: str
+) -> None:
+    cheat = KNOWS_THE_VALUES.on(device)
+    knowing = Variant(files=(("kernels.cu", cheat.text({})),), configuration=Configuration())
+
+    def decision() -> Decision:
+        honest = Variant(configuration=Configuration())
+        return server.compare(captures[cheat.kernel], 0, honest, knowing, gate=0.5).result(600).decision
+
+    assert decision() is Decision.UNSTABLE
+    off(cheat.check, device)(monkeypatch)
+    assert decision() is Decision.FASTER

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from r3bench.devices import Kernel, Memory
@@ -12,9 +13,10 @@ from r3bench.model import Capture, LaunchConfig, Status, Variant
 from r3bench.server import ReplayServer
 from r3bench.stats import Comparison, Decision
 from r3bench.testing import FakeDevice, FakeLaunch, Program
+from r3bench.testing.fake import FakeMemory
 from tests.cheats.checks import CHECKS
 from tests.cheats.table import CHEATS as KERNELS
-from tests.unit.replay_case import FakeCompiler, add, capture, variant
+from tests.unit.replay_case import FakeCompiler, add, capture, contents, variant
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +37,21 @@ def late() -> Callable[[FakeLaunch], None]:
 
 
 class Disturbed(FakeDevice):
-    """What follows a window of the program ``spoiler`` takes twice as long, as if that had left other work running."""
+    """What follows a window of the program ``spoiler`` takes twice as long, as if that had left other work running; the
+    program ``knowing`` half as long on the values that were recorded."""
 
     spoiled = False
 
     def window(self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, **how: Any) -> float:
-        factor, self.spoiled = 1 + self.spoiled, kernel.binary.image.startswith(b"spoiler")
+        factor, self.spoiled = 1.0 + self.spoiled, kernel.binary.image.startswith(b"spoiler")
+        if kernel.binary.image.startswith(b"knowing") and self.holds_what_was_recorded(memories[0]):
+            factor /= 2
         return factor * super().window(kernel, memories, launch, **how)
+
+    @staticmethod
+    def holds_what_was_recorded(memory: Memory) -> bool:
+        assert isinstance(memory, FakeMemory)
+        return np.array_equal(memory.live["y"], contents().before["y"])
 
 
 def compared(recorded: Capture, program: Program, name: str = "cheat") -> Comparison:
@@ -76,7 +86,19 @@ def test_a_program_that_slows_what_comes_after_it_gains_nothing(
     assert compared(recorded, Program(add, 1000.0), "spoiler").decision is Decision.FASTER
 
 
+def test_a_program_that_is_fast_on_the_recorded_values_only_gains_nothing(
+    monkeypatch: pytest.MonkeyPatch, recorded: Capture
+) -> None:
+    found = compared(recorded, Program(add, 1000.0), "knowing")
+    assert found.decision is Decision.UNSTABLE
+    assert found.repeat is not None
+    assert dict(found.repeat.conditions)["values"] == "floats changed by up to 30%"
+    CHECKS["repetition on other values"](monkeypatch)
+    assert compared(recorded, Program(add, 1000.0), "knowing").decision is Decision.FASTER
+
+
 def test_every_check_has_a_cheat_that_it_alone_catches() -> None:
-    caught = {cheat.check for cheat in KERNELS} | {check for _, check, _ in CHEATS.values()} | {"rounds turned around"}
+    at_the_clock = {"rounds turned around", "repetition on other values"}
+    caught = {cheat.check for cheat in KERNELS} | {check for _, check, _ in CHEATS.values()} | at_the_clock
     assert caught == set(CHECKS)
-    assert len(KERNELS) + len(CHEATS) + 1 >= 16
+    assert len(KERNELS) + len(CHEATS) + len(at_the_clock) >= 16

@@ -197,10 +197,10 @@ extern "C" __global__ void r3_compare(const Piece *pieces, Row *rows, u32 again)
   if (found.place != ~0ull) atomicMin(&row->place, found.place);
 }
 
-// Every block fills its own shared memory, so that what a kernel reads there without writing it is NaN.
-extern "C" __global__ void r3_poison(u32 words) {
+// Every block fills its own shared memory, where a kernel that reads there without writing finds it.
+extern "C" __global__ void r3_poison(u32 words, u32 value) {
   extern __shared__ u32 shared[];
-  for (u32 i = threadIdx.x; i < words; i += blockDim.x) ((volatile u32 *)shared)[i] = ~0u;
+  for (u32 i = threadIdx.x; i < words; i += blockDim.x) ((volatile u32 *)shared)[i] = value;
 }
 
 extern "C" __global__ void r3_nothing() {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Hashable
 from importlib.resources import files
+from itertools import cycle
 from typing import Any
 
 from cuda.bindings import driver as cuda
@@ -16,6 +17,7 @@ from r3bench.devices.cuda.tables import Table
 
 _TABLES_BYTES = 64 << 20
 _TRIES = 9
+_POISONS = (0xFFFFFFFF, 0x5C5C5C5C)
 _KERNELS = ("r3_copy", "r3_patch", "r3_compare", "r3_poison", "r3_nothing")
 
 
@@ -63,6 +65,7 @@ class Service:
         module = call(cuda.cuModuleLoadData, text)
         self.kernels = {name: call(cuda.cuModuleGetFunction, module, name.encode()) for name in _KERNELS}
         self._shared = self._allow_shared_memory()
+        self._poisons = cycle(_POISONS)
 
     def _allow_shared_memory(self) -> int:
         """All of the shared memory that a block can have, for the kernel that poisons it."""
@@ -96,9 +99,13 @@ class Service:
             self._run("r3_compare", count, 256, (address, ctypes.c_uint64), into, (int(again), ctypes.c_uint32))
 
     def poison_shared_memory(self) -> None:
-        """Fill the shared memory of every multiprocessor with NaN."""
-        words = (self._shared // 4, ctypes.c_uint32)
-        self._run("r3_poison", 2 * self._multiprocessors, 1024, words, shared_bytes=self._shared)
+        """Fill it with NaN and with a large number in turn: two launches find different contents there."""
+        self.fill_shared_memory(next(self._poisons))
+
+    def fill_shared_memory(self, value: int) -> None:
+        """Fill the shared memory of every multiprocessor with a word."""
+        words, filled = (self._shared // 4, ctypes.c_uint32), (value, ctypes.c_uint32)
+        self._run("r3_poison", 2 * self._multiprocessors, 1024, words, filled, shared_bytes=self._shared)
 
     def nothing(self) -> None:
         self._run("r3_nothing", 1, 1)
