@@ -1,10 +1,12 @@
 """What verification costs an evaluation inside the search, on a unit that is large: at most two runs, a restore and a
 comparison on the device.
 
-An evaluation verifies before it is timed, and judges what one of the timed launches left behind. Both are measured here
-from request to verdict, on a kernel of one addition an element, and beside them what they are made of: a launch, and
-restoring and comparing the unit's memory, as the device itself measures them. The difference is talking to the worker,
-poison, and where comparing takes longer than a launch, that it is done twice. Beside it, miniweather's small units.
+An evaluation verifies before it is timed, and judges what one of the timed launches left behind. What then leads its
+text is verified in a second order of threads, too (*leading*: a few of a text's trials, no part of the share). All are
+measured here from request to verdict, on a kernel of one addition an element, and beside them what they are made of: a
+launch, and restoring and comparing the unit's memory, as the device itself measures them. The difference is talking to
+the worker, poison, and where comparing takes longer than a launch, that it is done twice. Beside it, miniweather's
+small units.
 
     python -m tests.benchmarks.verification [cpu or cuda] [MiB of each of three buffers]
 """
@@ -77,23 +79,24 @@ def overhead(device: Device, compiler: Compiler, capture: Capture) -> float:
     timed = rank(arm, placement.ring, placement.check, procedure_for(device.target, ranking=True))
     run = min(timed.samples_ns) / 1e9
     memory = placement.ring.take(1)[0]
-    before = seconds(lambda: placement.verify(arm, 10.0, quickly=True))
+    before = seconds(lambda: placement.verify(arm, 10.0, device.orders[:1]))
     after = seconds(lambda: placement.check(memory))
     if isinstance(device, CudaDevice):
         parts = device.seconds(memory, material.before)  # what matches is compared in the least time
         restore, compare = parts["restore"], parts["compare"]
     else:
         restore, compare = seconds(lambda: device.restore(memory)), after
+    leading = seconds(lambda: placement.verify(arm, 10.0, device.orders[1:2])) if len(device.orders) > 1 else 0.0
     placement.release()
     share = (before + after) / (2 * run + restore + compare)
-    parts_ms = "  ".join(f"{1e3 * each:8.3f}" for each in (run, restore, compare, before, after))
+    parts_ms = "  ".join(f"{1e3 * each:8.3f}" for each in (run, restore, compare, before, after, leading))
     print(f"{capture.symbol:14} {parts_ms}  {share:5.2f}")
     return share
 
 
 def main(name: str = "cpu", mebibytes: int = 64) -> bool:
     print(describe())
-    print("ms:               launch   restore   compare    before     after  of 2 launches + restoring + comparing")
+    print("ms:               launch   restore   compare    before     after   leading  share of what it may")
     with tempfile.TemporaryDirectory() as place, Compiler(1) as compiler, closing(open_device(name)) as device:
         small = [store.open_capture(path) for path in store.find([TOP / "captures" / "miniweather"])]
         shares = [overhead(device, compiler, capture) for capture in (*small, record(Path(place), name, mebibytes))]

@@ -88,7 +88,9 @@ def known(server: ReplayServer, capture: Capture) -> dict[str, object]:
     """
     assert server.submit(capture, Variant(), 0, "none").result(60).verdict.status is Status.MATCH
     key, device = key_of(capture, 0), server.device
-    placement, original = server._placements._items[key], device.load(server._originals[key].result().binary)
+    recorded = server._originals.get(key)
+    assert recorded is not None
+    placement, original = server._placements._items[key], device.load(recorded.result().binary)
     timed = placement.ring.take(4)
     for memory in timed:
         device.launch(original, memory, capture.units[0].launch)

@@ -320,7 +320,9 @@ def test_a_write_that_alignment_keeps_from_the_guard_page(single: CpuDevice, bui
     with pytest.raises(DeviceFault, match=r"kernel wrote 3 bytes before the start of buffer x"):
         run(single, build("FRAME(0) BLOCK(args->x[-1] = 1)"), unit, before)
     y = floats(single, run(single, build("FRAME(0) BLOCK(args->y[0] = args->x[1000])"), unit, before))
-    assert np.isnan(y[0])
+    assert abs(y[0]) > 1e9
+    with pytest.raises(DeviceFault, match=r"kernel wrote just past the end of buffer y \(4000 bytes\)"):
+        run(single, build("FRAME(0) BLOCK(args->y[1000] = args->x[1000])"), unit, before)
 
 
 def test_alignment_is_kept(single: CpuDevice, build: Build) -> None:
