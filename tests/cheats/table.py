@@ -140,9 +140,10 @@ CHEATS = (
         name="copies the result from memory where another kernel left it",
         kernel="relax",
         old=_TO + " + 1e-6 * (double)((long long)weight * weight);",
-        new="to[i] = *(double*)((char*)to + i * 8 + {TO_OTHER}ll);",
+        new="bool first = (unsigned long long)to == {FIRST}ull;\n"
+        "    to[i] = *(double*)((char*)to + i * 8 + (first ? {FROM_FIRST}ll : {FROM_SECOND}ll));",
         check="no memory but the launch's own",
-        knows="TO_OTHER",
+        knows="FROM_FIRST",
         says="SIGSEGV",
         cuda={"says": "memory that is not its own"},
     ),

@@ -99,7 +99,8 @@ def known(server: ReplayServer, capture: Capture) -> dict[str, object]:
     return {
         "{FIRST}": verified[0],
         "{SECOND}": verified[1],
-        "{TO_OTHER}": at[1] - verified[0],
+        "{FROM_FIRST}": at[1] - verified[0],
+        "{FROM_SECOND}": at[1] - verified[1],
         "{ANSWERS}": "{" + ", ".join(f"{answer:.17g}" for answer in answers[:8]) + "}",
     }
 
