@@ -30,7 +30,7 @@ _LONGER, _LEAST_S = 100, 5.0
 # How much longer a launch may take with every access checked.
 _CHECKED = 30
 _ORDERS = "other orders of threads, on a CPU"
-_ORDERED_BYTES = 64 << 20  # of a unit that is replayed there
+_ORDERED_BYTES, _CHECKED_BYTES = 64 << 20, 4 << 20  # of a unit that is replayed there, and with every access checked
 
 
 def examine(
@@ -211,7 +211,8 @@ def _sanitized(placement: Placement, variant: Variant, compiler: Builder, timeou
 
 def _in_other_orders(trial: Trial, compiler: Builder, timeout_s: float) -> Verdict:
     """What the CPU device says of a GPU's candidate, whose threads it can run in other orders: a GPU runs them in its
-    own, and no sanitizer sees a race in global memory.
+    own, and no sanitizer sees a race in global memory. A small unit it runs in checked builds, too, which tell reads of
+    shared memory that nothing was written to.
 
     A mismatch or a fault where the recorded kernel matches there; otherwise a match, whose detail is why nothing was
     told.
@@ -230,8 +231,10 @@ def _in_other_orders(trial: Trial, compiler: Builder, timeout_s: float) -> Verdi
         there = Placement(device, placement.material)
         there.original = placement.original
         found = attempt(lambda: _verified(there, trial.variant, compiler, timeout_s)).verdict
+        if found.status is Status.MATCH and placement.material.nbytes <= _CHECKED_BYTES:
+            found = attempt(lambda: _sanitized(there, trial.variant, compiler, timeout_s)).verdict
         if found.status is Status.MATCH:
-            return found
+            return replace(found, detail="")
         recorded = attempt(lambda: _verified(there, Variant(), compiler, timeout_s)).verdict
     if recorded.status is Status.MATCH and found.status in (Status.MISMATCH, Status.FAULT):
         return replace(found, detail=f"{_ORDERS}: {found.detail}")

@@ -315,6 +315,17 @@ CHEATS = (
         stage="rank",
     ),
     Cheat(
+        name="counts its launches in shared memory",
+        kernel="relax",
+        old="    int i =",
+        new="    __shared__ unsigned long long left;\n    unsigned long long held = left;\n    __syncthreads();\n"
+        "    if (threadIdx.x == 0) left = held >> 32 == 0x5eed ? held + 1 : 0x5eed00000000ull;\n"
+        "    if (held >> 32 == 0x5eed && (held & 0xffffffff) > 100000000) return;\n    int i =",
+        check="sanitizers",
+        says="has not written before",
+        stage="sanitized",
+    ),
+    Cheat(
         name="works only while blocks run in ascending order",
         kernel="last",
         old="    if (threadIdx.x ==",
