@@ -131,7 +131,7 @@ class Device(Protocol):
         times: int,
         *,
         flush: bool = False,
-        timeout_s: float = 10.0,
+        timeout_s: float = 60.0,
     ) -> list[float]:
         """So many windows in a row, each on restored memories, with ``flush`` each after :meth:`evict`."""
 

@@ -215,7 +215,7 @@ class FakeDevice:
         times: int,
         *,
         flush: bool = False,
-        timeout_s: float = 10.0,
+        timeout_s: float = 60.0,
     ) -> list[float]:
         return windows_one_by_one(self, kernel, memories, launch, times, flush=flush, timeout_s=timeout_s)
 

@@ -269,7 +269,7 @@ class CudaDevice:
         times: int,
         *,
         flush: bool = False,
-        timeout_s: float = 10.0,
+        timeout_s: float = 60.0,
     ) -> list[float]:
         """All of them with one request, which has as much time as all may take."""
         held = [self._own(memory) for memory in memories]
