@@ -17,7 +17,9 @@ from pathlib import Path
 from r3bench import toolkit
 from r3bench.frontend.clang import (
     MOST_ERRORS,
+    NAMED,
     PRELUDE,
+    TIMELESS,
     Ahead,
     Compiler,
     compiler_version,
@@ -74,7 +76,7 @@ def compile_ir(
     source = inside(main, f"source file {main}")
     if source in tree:
         tree[source] = f'#line 1 "{source}"\n{tree[source]}'
-    text = "\n".join([f'#include "{source}"', *(f"template __global__ decltype({n}) {n};" for n in instantiate)])
+    text = "\n".join([NAMED, f'#include "{source}"', *(f"template __global__ decltype({n}) {n};" for n in instantiate)])
     places = tuple(path for flag, path in zip(paths[::2], paths[1::2], strict=True) if flag != "-include")
     done = None
     if prelude:
@@ -93,8 +95,8 @@ def compile_ir(
 def _headers(cudas: bool, arch: str, debug: bool) -> tuple[list[str], Path, list[Path]]:
     """The dialect, what comes before a source, and the folders it is read from: CUDA's own headers, or the prelude."""
     if not cudas:
-        return dialect(arch, debug), PRELUDE / "prelude.h", [PRELUDE]
-    command = [*toolkit.arguments(find_compiler(), arch, debug), "-ferror-limit", str(MOST_ERRORS)]
+        return [*dialect(arch, debug), *TIMELESS], PRELUDE / "prelude.h", [PRELUDE]
+    command = [*toolkit.arguments(find_compiler(), arch, debug), "-ferror-limit", str(MOST_ERRORS), *TIMELESS]
     return command, toolkit.HEADER, toolkit.folders(tuple(command))
 
 

@@ -23,6 +23,16 @@ GENERATED = "<stdin>"
 # Of the compiler's process: address space, and what it may write (its output is a file).
 LIMITS = {"as": 4 << 30, "fsize": 128 << 20, "core": 0, "nofile": 64}
 
+# By the time of its build a kernel could tell its tests, and be wrong on another day.
+_TIMES = ("__DATE__", "__TIME__", "__TIMESTAMP__")
+TIMELESS = [
+    f'-D{name}=_Pragma("GCC error \\"{name} is the time of the build, which no kernel may go by: take it out\\"")'
+    for name in _TIMES
+]
+# Until it is named, clang does not know that a precompiled header defines a macro of its own anew: pop_macro would
+# bring its own back.
+NAMED = f"#if {' + '.join(f'defined {name}' for name in _TIMES)}\n#endif\n#line 1"
+
 
 def find_compiler() -> Path:
     """The ``zig`` binary whose clang compiles kernels. Raises ImportError where the package ziglang is missing."""

@@ -339,6 +339,16 @@ def test_headers_of_the_host_are_not_found() -> None:
         compiled("#include <linux/types.h>\n" + SCALE)
 
 
+@pytest.mark.parametrize("name", ["__DATE__", "__TIME__", "__TIMESTAMP__"])
+@pytest.mark.parametrize(
+    "head",
+    ["", '#pragma clang diagnostic ignored "-Weverything"', '#pragma push_macro("NAME")\n#pragma pop_macro("NAME")'],
+)
+def test_the_time_of_the_build_is_refused(name: str, head: str) -> None:
+    with pytest.raises(BuildError, match=f"{name} is the time of the build, which no kernel may go by: take it out"):
+        compiled(f"{head.replace('NAME', name)}\n__global__ void k(char* x) {{ x[0] = {name}[3]; }}")
+
+
 # -- errors ----------------------------------------------------------------------------------------------------------
 
 
