@@ -17,16 +17,18 @@ from time import perf_counter
 import numpy as np
 
 from r3bench import perturb, remix
-from r3bench.compare import NOWHERE, Tolerance, buffers, non_finite
+from r3bench.compare import NOWHERE, Tolerance, buffers, judge, non_finite
 from r3bench.devices import Bytes, Memory, open_device
 from r3bench.errors import DeviceUnavailable
 from r3bench.model import Level, Outcome, ReplayUnit, Status, Variant, Verdict
+from r3bench.original import MARGIN, noise
 from r3bench.perturb import Input
 from r3bench.replay import Builder, Failure, Material, Placement, Trial, attempt, build
 from r3bench.windows import Arm
 
 # A changed input may make a kernel run longer, but not this much.
 _LONGER, _LEAST_S = 100, 5.0
+_NUDGES = 2
 # How much longer a launch may take with every access checked.
 _CHECKED = 30
 _ORDERS = "other orders of threads, on a CPU"
@@ -63,7 +65,7 @@ def _perturbed(placement: Placement, variant: Variant, compiler: Builder, timeou
     names: list[str] = []
     discarded = 0
     held = placement.material
-    inputs = perturb.inputs(held.capture.parameters, held.unit, held.before)
+    inputs = perturb.inputs(held.capture.parameters, held.unit, held.before, refused=placement.refused)
     for changed, material in _oracle(placement, inputs, compiler, timeout_s) if trial.matches else ():
         if material is None:
             discarded += 1
@@ -109,7 +111,8 @@ def _taken(
 def _oracle(
     placement: Placement, inputs: Iterator[Input], compiler: Builder, timeout_s: float
 ) -> Iterator[tuple[Input, Material | None]]:
-    """Every changed input with its unit; None where the recorded kernel fails on it or its result turns non-finite."""
+    """Every changed input with its unit; None where the recorded kernel fails on it, its result turns non-finite, or a
+    wild one leads it out of its buffers or to numbers that cancel beyond use."""
     material, device = placement.material, placement.device
     kernel = device.load(build(material, Variant(), device.target, compiler).result().binary)
     oracle = _Oracle(placement, Arm(kernel, material.unit.launch), timeout_s)
@@ -123,6 +126,9 @@ def _oracle(
             after = attempt(partial(oracle.epilogue, changed.unit, changed.before))
             usable = after is not None and not isinstance(after, Failure)
             found = _material(material, changed, after, recorded) if usable else None  # type: ignore[arg-type]
+            if found is not None and changed.wild:
+                tame = attempt(partial(_tamed, placement, oracle, found, changed.name, compiler))
+                found = None if isinstance(tame, Failure) else tame
         if found is None:  # it may have cost the device its process: once is enough
             placement.refused.add(changed.name)
         yield changed, found
@@ -141,8 +147,7 @@ class _Oracle:
         device = self.placement.device
         memory = device.allocate(unit, before)
         try:
-            device.launch(self.arm.kernel, memory, self.arm.launch, timeout_s=self.timeout_s)
-            after = {name: _same(before[name], now) for name, now in device.download(memory).items()}
+            after = self._run(memory, before)
             device.restore(memory)
             order = device.orders[-1]
             device.launch(self.arm.kernel, memory, self.arm.launch, timeout_s=self.timeout_s, order=order)
@@ -150,6 +155,18 @@ class _Oracle:
             return after if same else None
         finally:
             device.release(memory)
+
+    def left(self, unit: ReplayUnit, before: Mapping[str, Bytes]) -> dict[str, Bytes]:
+        """What it leaves behind in the first order of threads."""
+        memory = self.placement.device.allocate(unit, before)
+        try:
+            return self._run(memory, before)
+        finally:
+            self.placement.device.release(memory)
+
+    def _run(self, memory: Memory, before: Mapping[str, Bytes]) -> dict[str, Bytes]:
+        self.placement.device.launch(self.arm.kernel, memory, self.arm.launch, timeout_s=self.timeout_s)
+        return {name: _same(before[name], now) for name, now in self.placement.device.download(memory).items()}
 
 
 def _material(
@@ -169,6 +186,32 @@ def _material(
         return None
     unit = replace(changed.unit, written=tuple(expected))
     return replace(material, unit=unit, before=changed.before, expected={**changed.before, **expected})
+
+
+def _tamed(placement: Placement, oracle: _Oracle, material: Material, name: str, compiler: Builder) -> Material | None:
+    """A wild input's unit, with the tolerance that the recorded kernel's conditioning asks for there: what its results
+    are off by where its inputs are off by a part of what results may be. None where that is beyond use, and where it
+    accesses anything but its buffers, which an honest variant need not do alike."""
+    if name not in placement.borne:
+        wild, sanitizers = Placement(placement.device, material), placement.device.sanitizers[:1]
+        try:
+            found = _under(Trial(wild, Variant()), sanitizers, compiler, oracle.timeout_s * _CHECKED)
+        finally:
+            wild.release()
+        if any(verdict.status is not Status.MATCH for verdict in found.values()):
+            return None
+        placement.borne.add(name)
+    unit, expected = material.unit, material.expected
+    inputs = (perturb.nudged(unit, material.before, MARGIN, seed) for seed in range(_NUDGES))
+    results = [
+        {**expected, **{name: left[name] for name in unit.written}} for left in map(partial(oracle.left, unit), inputs)
+    ]
+    tolerances = dict(material.tolerances)
+    for name, each in noise(unit, expected, results, {}).items():
+        held = tolerances.get(name, each)
+        tolerances[name] = replace(held, rtol=max(held.rtol, each.rtol), scale=max(held.scale, each.scale))
+    usable = all(judge(unit, expected, result, tolerances).status is Status.MATCH for result in results)
+    return replace(material, tolerances=tolerances) if usable else None
 
 
 def _same(before: Bytes, now: Bytes) -> Bytes:

@@ -1,13 +1,14 @@
 """Changed inputs of a recorded launch, to tell a kernel that computes from one that fits what was recorded. Pure.
 
-What is changed stays plausible: floats keep their sign, and zeros stay zeros; integers in memory, which may be indices,
-are only put into another order; pointers are never touched. Whether the recorded kernel accepts an input is for those
-to find out who run it.
+Most of them stay plausible: floats keep their sign, and zeros stay zeros; integers in memory, which may be indices, are
+only put into another order. Those that are ``wild`` take other ways through a kernel than what was recorded: signs,
+zeros and flags are others in half of the elements. Pointers are never touched. Whether the recorded kernel accepts an
+input is for those to find out who run it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from r3bench.compare import Buffer, buffers
+from r3bench.compare import Buffer, buffers, default_tolerance
 from r3bench.model import Parameter, ReplayUnit
 
 Bytes = NDArray[np.uint8]
@@ -26,25 +27,39 @@ _SPREADS = (0.01, 0.3)
 _JITTERED = "floats changed by up to {:.0%}"
 # Its square does not fit 32 bits: arithmetic that overflows where the recorded kernel's does not shows.
 _LARGE = 65_537
+# Integers up to this are taken for flags.
+_FEW = 8
 # Each changed input is a unit of its own: of a large one there are fewer, so that all of them take so many bytes.
 _MOST_SCALARS, _LEAST_SCALARS, _BYTES = 24, 6, 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One changed input: what was changed, for a person; the unit with its arguments; memory before the launch."""
+    """One changed input: what was changed, for a person; the unit with its arguments; memory before the launch.
+
+    ``wild``: it may lead the recorded kernel out of its buffers, and make numbers cancel that did not.
+    """
 
     name: str
     unit: ReplayUnit
     before: Mapping[str, Bytes]
+    wild: bool = False
 
 
 def inputs(
-    parameters: Iterable[Parameter], unit: ReplayUnit, before: Mapping[str, Bytes], seed: int = 0
+    parameters: Iterable[Parameter],
+    unit: ReplayUnit,
+    before: Mapping[str, Bytes],
+    seed: int = 0,
+    refused: Container[str] = (),
 ) -> Iterator[Input]:
-    """Changed inputs of a unit, the same ones for the same seed; what would change nothing is left out."""
+    """Changed inputs of a unit, the same ones for the same seed; what would change nothing is left out.
+
+    ``refused`` may grow meanwhile by the names of those that the recorded kernel does not take: where all buffers
+    cannot be changed in a wild way, each is alone.
+    """
     for name, change in _MEMORY.items():
-        changed = _changed(unit, before, change, np.random.default_rng(seed))
+        changed = _changed(_floats(unit), before, change, np.random.default_rng(seed))
         if changed is not None:
             yield Input(name, unit, changed)
     yield from _reordered(unit, before, seed)
@@ -52,6 +67,7 @@ def inputs(
     most = min(_MOST_SCALARS, max(_LEAST_SCALARS, _BYTES // nbytes))
     for name, arguments in islice(_scalars(parameters, unit.arguments), most):
         yield Input(name, replace(unit, arguments=arguments), before)
+    yield from islice(_wild(unit, before, seed, refused), most)
 
 
 def values(unit: ReplayUnit, before: Mapping[str, Bytes], seed: int = 0) -> Iterator[Input]:
@@ -59,7 +75,7 @@ def values(unit: ReplayUnit, before: Mapping[str, Bytes], seed: int = 0) -> Iter
     integers in another order."""
     for spread in reversed(_SPREADS):
         name = _JITTERED.format(spread)
-        changed = _changed(unit, before, _MEMORY[name], np.random.default_rng(seed))
+        changed = _changed(_floats(unit), before, _MEMORY[name], np.random.default_rng(seed))
         if changed is not None:
             yield Input(name, unit, changed)
     yield from _reordered(unit, before, seed)
@@ -93,6 +109,45 @@ def _denormal(values: NDArray[Any]) -> Any:
     return np.finfo(values.dtype).tiny / 2
 
 
+def _half(others: Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]) -> Change:
+    """Put others in the place of half of the elements, and of one at least."""
+
+    def change(values: NDArray[Any], chance: np.random.Generator) -> NDArray[Any]:
+        chosen = chance.random(values.shape) < 0.5
+        chosen[chance.integers(0, values.size)] = True
+        return np.where(chosen, others(values, chance), values).astype(values.dtype)
+
+    return change
+
+
+def _filled(values: NDArray[Any], chance: np.random.Generator) -> NDArray[Any]:
+    """Zeros replaced by numbers as there are others, of either sign."""
+    there = values[np.isfinite(values) & (values != 0)]
+    sizes = chance.choice(there, values.shape) if there.size else chance.uniform(0.5, 1.0, values.shape)
+    return np.where(values == 0, sizes * chance.choice((-1, 1), values.shape), values)
+
+
+def _within(values: NDArray[Any], chance: np.random.Generator) -> NDArray[Any]:
+    """Integers that occur in the array; where they are flags, all from the least to the largest, and 0 and 1."""
+    if not _flags(values):
+        return chance.choice(values, values.shape)
+    several = np.arange(1 + int(values.max()) - int(values.min())).astype(values.dtype)
+    return chance.choice(np.concatenate((values.min() + several, [0, 1]), dtype=values.dtype), values.shape)
+
+
+def _beyond(values: NDArray[Any], chance: np.random.Generator) -> NDArray[Any]:
+    """Flags just below and above those that occur; other integers as they are."""
+    if not _flags(values):
+        return values
+    ends = values.min(keepdims=True) - 1, values.max(keepdims=True) + 1  # arrays go around where there is no such value
+    return chance.choice(np.concatenate(ends), values.shape)
+
+
+def _flags(values: NDArray[Any]) -> bool:
+    """Whether an array of integers holds small ones only, or one only."""
+    return bool(max(-int(values.min()), int(values.max())) <= _FEW or values.min() == values.max())
+
+
 _MEMORY: dict[str, Change] = {
     **{_JITTERED.format(spread): _jittered(spread) for spread in _SPREADS},
     "denormal numbers": _some(_denormal),
@@ -101,23 +156,53 @@ _MEMORY: dict[str, Change] = {
 }
 
 
+# Whether it is floats that are changed, and how.
+_WILD: dict[str, tuple[bool, Change]] = {
+    "signs turned": (True, _half(lambda values, _: -values)),
+    "integers replaced": (False, _half(_within)),
+    "zeros filled": (True, _half(_filled)),
+    "numbers made zero": (True, _half(lambda values, _: np.zeros_like(values))),
+    "flags beyond those recorded": (False, _half(_beyond)),
+}
+
+
+def _wild(unit: ReplayUnit, before: Mapping[str, Bytes], seed: int, refused: Container[str]) -> Iterator[Input]:
+    for name, (floats, change) in _WILD.items():
+        held = [buffer for buffer in _plain_buffers(unit) if (buffer.dtype in _FLOATS) is floats]
+        for what, chosen in ((name, held), *((f"{name} in {buffer.name}", [buffer]) for buffer in held)):
+            if chosen is held or (name in refused and len(held) > 1):
+                changed = _changed(chosen, before, change, np.random.default_rng(seed))
+                if changed is not None:
+                    yield Input(what, unit, changed, wild=True)
+
+
+def nudged(unit: ReplayUnit, before: Mapping[str, Bytes], margin: float, seed: int) -> Mapping[str, Bytes]:
+    """Memory whose floats are each off by up to a ``margin``-th of what a result of their type may be off by."""
+    chance, found = np.random.default_rng(seed), dict(before)
+    for buffer in _floats(unit):
+        nudge = _jittered(default_tolerance(buffer.dtype).rtol / margin)
+        found |= _changed([buffer], before, nudge, chance) or {}
+    return found
+
+
 def _changed(
-    unit: ReplayUnit, before: Mapping[str, Bytes], change: Change, chance: np.random.Generator
+    held: Iterable[Buffer], before: Mapping[str, Bytes], change: Change, chance: np.random.Generator
 ) -> dict[str, Bytes] | None:
-    """Memory with all its floats changed; None where that is as it was."""
-    found = dict(before)
-    for buffer in _plain_buffers(unit):
-        if buffer.dtype in _FLOATS:
-            found[buffer.name] = _with_floats(before[buffer.name], buffer.dtype, lambda v: change(v, chance))
-    same = all(np.array_equal(found[name], before[name]) for name in before)
-    return None if same else found
+    """Memory with these buffers changed; None where that is as it was."""
+    found = {buffer.name: _with(before[buffer.name], buffer.dtype, lambda v: change(v, chance)) for buffer in held}
+    same = all(np.array_equal(found[name], before[name]) for name in found)
+    return None if same else {**before, **found}
 
 
-def _with_floats(data: Bytes, dtype: str, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Bytes:
+def _with(data: Bytes, dtype: str, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Bytes:
     if dtype == "bfloat16":
         wide = (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
         return _frozen((change(wide).view(np.uint32) >> 16).astype(np.uint16))
-    return _frozen(change(data.view(_FLOATS[dtype])))
+    return _frozen(change(data.view({"bool": "u1", **_FLOATS}.get(dtype, dtype))))
+
+
+def _floats(unit: ReplayUnit) -> Iterator[Buffer]:
+    return (buffer for buffer in _plain_buffers(unit) if buffer.dtype in _FLOATS)
 
 
 def _reordered(unit: ReplayUnit, before: Mapping[str, Bytes], seed: int) -> Iterator[Input]:

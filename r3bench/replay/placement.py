@@ -90,6 +90,7 @@ class Placement:
         self.original = Original(material.tolerances, (material.before, material.before))
         self._probes: list[Memory] = []
         self.refused: set[str] = set()  # changed inputs that the recorded kernel does not take
+        self.borne: set[str] = set()  # wild ones on which it stays in its buffers
 
     @property
     def nbytes(self) -> int:
