@@ -3,7 +3,7 @@
 A *block* is some windows of both arms in turn, which goes first being drawn at random: what disturbs the machine for a
 while meets both. The shortest window of each stands for it, since whatever else runs can only make a window longer.
 After each block the memory that one of an arm's last timed launches left behind, drawn at random, is compared with what
-was recorded.
+was recorded. In the end the candidate is launched once more on the memories of its windows, each alone.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from r3bench.windows import (
     Procedure,
     Ring,
     confirm,
+    confirm_alone,
     deciding_cache,
     fit,
     refuse_too_fast,
@@ -174,6 +175,7 @@ def contest(baseline: Arm, candidate: Arm, ring: Ring, check: Check, terms: Term
         said.append(ring.device.conditions())
         if len(blocks) in terms.budget.schedule and decide(_interval(blocks, terms), terms.gate):
             break
+    confirm_alone(candidate, ring, clones, check, chance, terms.procedure.timeout_s)
     refuse_too_fast(baseline, ring, clones, (ns for block in blocks for ns in block.baseline_ns))
     refuse_too_fast(candidate, ring, clones, (ns for block in blocks for ns in block.candidate_ns))
     before |= _memory_roof(ring)

@@ -128,11 +128,12 @@ def _filled(values: NDArray[Any], chance: np.random.Generator) -> NDArray[Any]:
 
 
 def _within(values: NDArray[Any], chance: np.random.Generator) -> NDArray[Any]:
-    """Integers that occur in the array; where they are flags, all from the least to the largest, and 0 and 1."""
+    """Integers that occur in the array; where they are flags, others from the least to the largest, or 0 or 1."""
     if not _flags(values):
         return chance.choice(values, values.shape)
-    several = np.arange(1 + int(values.max()) - int(values.min())).astype(values.dtype)
-    return chance.choice(np.concatenate((values.min() + several, [0, 1]), dtype=values.dtype), values.shape)
+    several = values.min() + np.arange(1 + int(values.max()) - int(values.min())).astype(values.dtype)
+    known = np.union1d(several, np.arange(2, dtype=values.dtype))
+    return np.take(known, np.searchsorted(known, values) + chance.integers(1, known.size, values.shape), mode="wrap")
 
 
 def _beyond(values: NDArray[Any], chance: np.random.Generator) -> NDArray[Any]:
@@ -198,7 +199,9 @@ def _with(data: Bytes, dtype: str, change: Callable[[NDArray[Any]], NDArray[Any]
     if dtype == "bfloat16":
         wide = (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
         return _frozen((change(wide).view(np.uint32) >> 16).astype(np.uint16))
-    return _frozen(change(data.view({"bool": "u1", **_FLOATS}.get(dtype, dtype))))
+    if dtype == "bool":
+        return _frozen(change(data) & 1)
+    return _frozen(change(data.view(_FLOATS.get(dtype, dtype))))
 
 
 def _floats(unit: ReplayUnit) -> Iterator[Buffer]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Container
+from typing import Any
 
 import numpy as np
 import pytest
 
 from r3bench import perturb
+from r3bench.compare import Buffer, default_tolerance, deviation
 from r3bench.model import Allocation, LaunchConfig, Parameter, Pointer, ReplayUnit
 from r3bench.perturb import Input, inputs
 
@@ -99,7 +102,87 @@ def test_what_would_change_nothing_is_left_out() -> None:
         index=0,
         launch=LaunchConfig(grid=(1, 1, 1), block=(1, 1, 1)),
         arguments=b"",
-        pointers=(),
+        pointers=(Pointer(holder="x", offset=0, allocation="x"),),
         allocations=(Allocation(name="x", address=1 << 20, nbytes=16, dtype="int64"),),
     )
     assert list(inputs((), unit, {"x": np.zeros(16, np.uint8)})) == []
+
+
+# -- other ways through a kernel --------------------------------------------------------------------------------------
+
+ARRAYS: dict[str, np.ndarray[Any, Any]] = {
+    "flow": np.linspace(0.5, 2.0, 64),
+    "zero": np.zeros(64, np.float32),
+    "mask": np.ones(64, np.int32),
+    "bytes": np.full(64, 255, np.uint8),
+    "true": np.ones(64, np.bool_),
+    "table": np.arange(1000, 1064),
+}
+
+
+def wild(refused: Container[str] = ()) -> dict[str, dict[str, Any]]:
+    """The arrays of each wild input, by its name."""
+    unit = ReplayUnit(
+        index=0,
+        launch=LaunchConfig(grid=(1, 1, 1), block=(1, 1, 1)),
+        arguments=b"",
+        pointers=(),
+        allocations=tuple(
+            Allocation(name=name, address=1 << 20, nbytes=held.nbytes, dtype=str(held.dtype))
+            for name, held in ARRAYS.items()
+        ),
+    )
+    before = {name: held.view(np.uint8) for name, held in ARRAYS.items()}
+    return {
+        each.name: {name: each.before[name].view(held.dtype) for name, held in ARRAYS.items()}
+        for each in inputs((), unit, before, refused=refused)
+        if each.wild
+    }
+
+
+def test_signs_are_turned_and_zeros_filled_in_about_half_of_the_elements() -> None:
+    found = wild()
+    turned = found["signs turned"]["flow"]
+    assert 16 < (turned == -ARRAYS["flow"]).sum() < 48
+    assert np.array_equal(np.abs(turned), ARRAYS["flow"])
+    assert 16 < (found["numbers made zero"]["flow"] == 0).sum() < 48
+    filled = found["zeros filled"]["zero"]
+    assert 16 < (filled != 0).sum() < 48
+    assert filled.min() < 0 < filled.max()
+    assert np.array_equal(found["zeros filled"]["flow"], ARRAYS["flow"])
+
+
+def test_flags_take_other_values_and_other_integers_those_of_the_array() -> None:
+    found = wild()
+    held, beyond = found["integers replaced"], found["flags beyond those recorded"]
+    for name, least in {"mask": 0, "true": 0, "bytes": 0}.items():
+        assert 16 < (held[name] != ARRAYS[name]).sum() < 48
+        assert held[name].min() == least
+    assert set(np.unique(held["bytes"])) == {0, 1, 255}
+    assert set(held["table"]) < set(ARRAYS["table"])
+    assert set(beyond["mask"]) == {0, 1, 2}
+    assert set(beyond["bytes"]) == {0, 254, 255}
+    assert np.array_equal(beyond["table"], ARRAYS["table"])
+
+
+def test_what_all_buffers_do_not_take_each_is_tried_with_alone() -> None:
+    assert not any(" in " in name for name in wild())
+    alone = wild(refused={"integers replaced"})["integers replaced in mask"]
+    assert [name for name, held in ARRAYS.items() if not np.array_equal(alone[name], held)] == ["mask"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_nudged_floats_are_off_by_less_than_results_may_be(dtype: str) -> None:
+    values = np.array([1.0, -3.0, 0.0, 100.0] * 8, np.float32)
+    raw = (values.view(np.uint32) >> 16).astype(np.uint16) if dtype == "bfloat16" else values.astype(dtype)
+    unit = ReplayUnit(
+        index=0,
+        launch=LaunchConfig(grid=(1, 1, 1), block=(1, 1, 1)),
+        arguments=b"",
+        pointers=(),
+        allocations=(Allocation(name="x", address=1 << 20, nbytes=raw.nbytes, dtype=dtype),),
+    )
+    held = Buffer.of(unit.allocations[0])
+    error, size = deviation(raw.view(np.uint8), perturb.nudged(unit, {"x": raw.view(np.uint8)}, 2.0, 0)["x"], held)
+    assert error.max() > 0
+    assert (error <= default_tolerance(dtype).rtol * size).all()

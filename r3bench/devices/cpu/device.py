@@ -140,9 +140,8 @@ class CpuDevice:
         worker = self._resources.worker
         try:
             if worker is not None and identity in worker.memories and worker.alive():
-                worker.memories.discard(identity)
                 with suppress(WorkerLost):  # and with it all that it had mapped
-                    self._tell(worker, Op.UNMAP, identity)
+                    self._take_away(worker, {identity})
         finally:
             self._resources.arena.release(held.segment)
 
@@ -295,8 +294,9 @@ class CpuDevice:
         return worker
 
     def _ready(self, kernel: CpuKernel, memories: list[CpuMemory]) -> Worker:
-        """A worker that has this kernel and these memories."""
+        """A worker that has this kernel and these memories, and no others: none may be where a kernel finds results."""
         worker = self._worker_with(kernel)
+        self._take_away(worker, worker.memories - {self._memories[memory] for memory in memories})
         self._provide(worker, memories)
         if not worker.sealed:
             worker.sealed = True
@@ -357,6 +357,13 @@ class CpuDevice:
                 if result.status is not Reply.DONE:
                     raise LaunchError(f"out of memory: {result.text}")
             worker.memories.update(self._memories[memory] for memory in group)
+
+    def _take_away(self, worker: Worker, identities: set[int]) -> None:
+        """Have a worker unmap memories."""
+        worker.memories -= identities
+        gone = list(identities)
+        for first in range(0, len(gone), _PART):
+            self._tell(worker, Op.UNMAP, gone[first : first + _PART])
 
     def _part(self, memory: CpuMemory, first: int) -> dict[str, object]:
         pages, variables = memory.segment.pages, list(memory.global_addresses().items())

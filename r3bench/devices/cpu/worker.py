@@ -147,7 +147,8 @@ class Worker:
             case Op.MAP:
                 return self._map_memories(json.loads(data[1:]))
             case Op.UNMAP:
-                self._unmap(json.loads(data[1:]))
+                for identity in json.loads(data[1:]):
+                    self._unmap(identity)
             case Op.GATHER:
                 self.gather(self.threads)
             case Op.EVICT:
