@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from r3bench import compare, measure, original, replay
+from r3bench import compare, measure, original, perturb, replay
 from r3bench.compare import Runs, Tolerance
 from r3bench.devices.cpu.arena import Segment
 from r3bench.devices.cpu.device import CpuDevice
@@ -28,6 +28,7 @@ from r3bench.errors import DeviceFault
 from r3bench.model import Level, Status, Verdict
 from r3bench.replay import trials
 from r3bench.server import ReplayServer, local
+from r3bench.toolchain import pool
 from tests.cheats.unchecked_worker import WITHOUT
 
 Off = Callable[[pytest.MonkeyPatch], None]
@@ -90,6 +91,11 @@ def everything_mapped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CpuDevice, "_ready", with_all)
 
 
+def at_any_time(patch: pytest.MonkeyPatch) -> None:
+    without = "from r3bench.frontend import TIMELESS; TIMELESS.clear(); "
+    patch.setattr(pool, "_BOOT", pool._BOOT.replace("main(int", without + "main(int"))
+
+
 def nobody(held: original.Written) -> Any:
     return np.zeros(held.before.shape, np.bool_)
 
@@ -111,15 +117,18 @@ CHECKS: dict[str, Off] = {
     "no memory but the launch's own": everything_mapped,
     # what it may not use
     "device variables": replaced(trials, "refuse_hidden_state", lambda built, unit: None),
+    "time of the build": at_any_time,
     "clocks": replaced(trials, "refuse_outside_reads", lambda built, material: None),
     # while it is timed
     "comparison after timing": replaced(measure, "confirm", lambda *what: None),
+    "launches alone": replaced(measure, "confirm_alone", lambda *what: None),
     "time that writing takes": replaced(measure, "refuse_too_fast", lambda *what: None),
     "repetition on other values": replaced(local, "changed_values", lambda *what, **how: None),
     "rounds turned around": replaced(measure, "rounds", lambda order, count: ["AB"] * count),
     # beyond one launch
     "held-out launches": without_level(Level.HELD_OUT),
     "changed inputs": without_level(Level.PERTURBED),
+    "wild inputs": replaced(perturb, "_WILD", {}),
     "sanitizers": without_level(Level.SANITIZED),
 }
 
@@ -156,6 +165,8 @@ def in_the_worker(check: str) -> Off:
     return start_without
 
 
+# What stands in a process of compilers is missing from those that are started from then on.
+IN_THE_COMPILER = ("time of the build",)
 # What stands elsewhere on a GPU; what stands in its worker is missing from those that are started from then on.
 IN_THE_WORKER = ("poison in shared memory", "no memory but the launch's own")
 ON_CUDA: dict[str, Off] = {

@@ -55,6 +55,21 @@ KNOWS_THE_VALUES = Cheat(
     says="",
 )
 
+# One that computes on the memories that it is verified on, and on others of a window copies what lies beside.
+COPIES_ITS_NEIGHBOUR = Cheat(
+    name="copies the result of the launch before it in a window",
+    kernel="relax",
+    old="double sum",
+    new="unsigned long long at = (unsigned long long)to, before = 0;\n"
+    "    if (at == {SECOND_TIMED}ull) before = {FIRST_TIMED}ull;\n"
+    "    if (at == {THIRD_TIMED}ull) before = {SECOND_TIMED}ull;\n"
+    "    if (before) { to[i] = *(double*)((char*)to + i * 8 - (at - before)); return; }\n    double sum",
+    check="launches alone",
+    says="SIGSEGV",
+    knows="FIRST_TIMED",
+    cuda={"says": "memory that is not its own"},
+)
+
 _TO = "to[i] = from[i] + step * (sum - 2.0 * from[i])"
 
 _LONG = (
@@ -385,5 +400,31 @@ CHEATS = (
         says="index -1 of from",
         cuda={"says": "Invalid __global__"},
         stage="sanitized",
+    ),
+    Cheat(
+        name="goes by the signs that were recorded",
+        kernel="upwind",
+        old="flow[i] > 0 ? from[i] - from[i - 1] : from[i + 1] - from[i]",
+        new="from[i] - from[i - 1]",
+        check="wild inputs",
+        says="with signs turned: ",
+        stage="perturbed",
+    ),
+    Cheat(
+        name="goes by a mask that was all ones",
+        kernel="upwind",
+        old="if (mask[i] == 0) slope = 0;",
+        new="",
+        check="wild inputs",
+        says="with integers replaced: ",
+        stage="perturbed",
+    ),
+    Cheat(
+        name="right on the day of its tests only",
+        kernel="small",
+        old="if (i < n)",
+        new="if (i < n && __DATE__[7] == '2')",
+        check="time of the build",
+        says="__DATE__ is the time of the build",
     ),
 )

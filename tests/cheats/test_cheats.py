@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from r3bench import windows
 from r3bench.model import Capture, Configuration, Level, Status, Variant, Verdict
 from r3bench.record import Session
 from r3bench.server import ReplayServer
 from r3bench.server.local import key_of
-from r3bench.stats import Decision
-from tests.cheats.checks import IN_THE_WORKER, off
-from tests.cheats.table import CHEATS, KNOWS_THE_VALUES, SOURCE, Cheat
+from r3bench.stats import Comparison, Decision
+from tests.cheats.checks import IN_THE_COMPILER, IN_THE_WORKER, off
+from tests.cheats.table import CHEATS, COPIES_ITS_NEIGHBOUR, KNOWS_THE_VALUES, SOURCE, Cheat
 
 N, OTHER = 200, 300
 LEVELS = {level.value: level for level in Level}
@@ -60,6 +62,9 @@ def captures(tmp_path_factory: pytest.TempPathFactory, device: str) -> dict[str,
         given = chance.random(64)
         given[0] = 0.5
         session.launch(module, "slowly", 1, 64, arrays(session, given))
+        session.capture("upwind")
+        flow, mask = session.array("flow", 1 + chance.random(N)), session.array("mask", np.ones(N, np.int32))
+        session.launch(module, "upwind", 4, 64, (flow, mask, *arrays(session, chance.random(N)), N))
         return {capture.symbol: capture for capture in session.save(folder)}
 
 
@@ -99,6 +104,9 @@ def known(server: ReplayServer, capture: Capture) -> dict[str, object]:
     return {
         "{FIRST}": verified[0],
         "{SECOND}": verified[1],
+        "{FIRST_TIMED}": at[1],
+        "{SECOND_TIMED}": at[2],
+        "{THIRD_TIMED}": at[3],
         "{FROM_FIRST}": at[1] - verified[0],
         "{FROM_SECOND}": at[1] - verified[1],
         "{ANSWERS}": "{" + ", ".join(f"{answer:.17g}" for answer in answers[:8]) + "}",
@@ -125,7 +133,7 @@ def judged(server: ReplayServer, capture: Capture, cheat: Cheat) -> Verdict:
     return server.verify(capture, variant, level, int(level is Level.HELD_OUT)).result(600).verdict
 
 
-@pytest.mark.parametrize("kernel", ["relax", "small", "step", "last", "square", "shift", "scaled", "slowly"])
+@pytest.mark.parametrize("kernel", ["relax", "small", "step", "last", "square", "shift", "scaled", "slowly", "upwind"])
 def test_the_kernels_themselves_pass_every_check(
     server: ReplayServer, captures: dict[str, Capture], kernel: str
 ) -> None:
@@ -152,13 +160,18 @@ def test_a_cheat_is_caught(
 
 @pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: cheat.name)
 def test_a_cheat_passes_without_the_check_that_catches_it(
-    monkeypatch: pytest.MonkeyPatch, server: ReplayServer, captures: dict[str, Capture], cheat: Cheat, device: str
+    monkeypatch: pytest.MonkeyPatch,
+    server: ReplayServer,
+    captures: dict[str, Capture],
+    cheat: Cheat,
+    device: str,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setattr(server, "_timeout_s", LIMITS.get(cheat.check, 60.0))
     check = cheat.on(device).check
     off(check, device)(monkeypatch)
-    elsewhere = device == "cuda" and check in IN_THE_WORKER
-    with ReplayServer(device) if elsewhere else nullcontext(server) as asked:
+    elsewhere = check in IN_THE_COMPILER or (device == "cuda" and check in IN_THE_WORKER)
+    with ReplayServer(device, cache=tmp_path) if elsewhere else nullcontext(server) as asked:
         found = judged(asked, captures[cheat.kernel], cheat.on(device))
     assert found.status is Status.MATCH, found.detail
 
@@ -176,3 +189,19 @@ def test_a_kernel_that_is_fast_on_the_recorded_values_only_gains_nothing(
     assert decision() is Decision.UNSTABLE
     off(cheat.check, device)(monkeypatch)
     assert decision() is Decision.FASTER
+
+
+def test_a_kernel_that_copies_its_neighbour_in_a_window_is_refused(
+    monkeypatch: pytest.MonkeyPatch, server: ReplayServer, captures: dict[str, Capture], device: str
+) -> None:
+    cheat = COPIES_ITS_NEIGHBOUR.on(device)
+    knowing = Variant(files=(("kernels.cu", cheat.text(known(server, captures[cheat.kernel]))),))
+    monkeypatch.setattr(windows, "ALONE", windows.GPU.clones)  # each of a window's memories
+
+    def found() -> Comparison:
+        return server.compare(captures[cheat.kernel], 0, Variant(), knowing, gate=0.5).result(600)
+
+    assert (found().decision, found().refused) == (Decision.REFUSED, "candidate")
+    assert cheat.says in found().verdict.detail
+    off(cheat.check, device)(monkeypatch)
+    assert found().decision is not Decision.REFUSED
