@@ -61,6 +61,8 @@ class Commit:
 
 def open_tree(given: str, top: Path) -> Tree:
     """The tree that ``given`` names: a folder where there is one, otherwise a commit of ``top``'s repository."""
+    if not given:
+        raise TreeError("'' names no tree: give a commit or a folder")
     folder = Path(given).expanduser()
     return Folder(folder.resolve(), given) if folder.is_dir() else Commit(top, given)
 

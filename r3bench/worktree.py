@@ -103,3 +103,13 @@ def variant(capture: Capture, tree: Tree) -> Variant | None:
             f"{posixpath.join(source.root, source.main)} in {tree.name}, or a file it includes, cannot be read as "
             f"UTF-8 text: {error}"
         ) from error
+
+
+def lent(capture: Capture, found: Variant) -> tuple[str, ...]:
+    """Recorded files that a tree's texts include in quotes and the tree has not, such as generated ones: the capture's
+    own are built in their place. By path relative to the capture's root."""
+    texts = dict(found.files or ())
+    recorded = dict(capture.source.files if capture.source is not None else ()).keys() - texts.keys()
+    quoted = (name.split("/") for text in texts.values() for name in INCLUDE.findall(text))
+    ends = {"/".join(("", *(part for part in parts if part not in ("", ".", "..")))) for parts in quoted}
+    return tuple(path for path in sorted(recorded) if any(f"/{path}".endswith(end) for end in ends))

@@ -65,12 +65,14 @@ class Side:
     """One tree's version of a kernel: None where the tree has none.
 
     ``place`` is its file and line, ``parameters`` are their types; None where the text could not be read so far.
+    ``lent`` are the files that it includes and has not, which are the capture's then.
     """
 
     name: str
     variant: Variant | None
     place: tuple[str, int] | None = None
     parameters: tuple[str, ...] | None = None
+    lent: tuple[str, ...] = ()
 
 
 def judge(capture: Capture, gate: Gate, terms: Terms) -> Guarded:
@@ -86,7 +88,7 @@ def judge(capture: Capture, gate: Gate, terms: Terms) -> Guarded:
         detail=detail,
         gate=gate,
         comparison=comparison,
-        notes=tuple(_notes(capture, terms, static)),
+        notes=tuple(_notes(capture, head, terms, static)),
         missing=tuple(code.missing(static)),
         static=tuple(static.items()),
         place=head.place,
@@ -97,6 +99,8 @@ Ruled = tuple[Ruling, str, Comparison | None]
 
 
 def _ruled(capture: Capture, base: Side, head: Side, gate: Gate, terms: Terms) -> Ruled:
+    if lost := _lost(capture, head, terms.base):
+        return Ruling.WRONG, f"{head.name} has no {lost} any more, which its sources include", None
     if head.variant is None:
         gone = Ruling.DELETED if base.variant is not None else Ruling.INVALID
         also = "" if gone is Ruling.DELETED else f", nor does {base.name}"
@@ -119,6 +123,13 @@ def _ruled(capture: Capture, base: Side, head: Side, gate: Gate, terms: Terms) -
     if base.variant == head.variant:
         return Ruling.IDENTICAL, "the same source", None
     return _contested(capture, base, head, gate, terms)
+
+
+def _lost(capture: Capture, head: Side, base: Tree) -> str:
+    """A file that head's sources include and only the base still has; the capture's own would hide that."""
+    root = capture.source.root if capture.source is not None else "."
+    paths = (posixpath.normpath(posixpath.join(root, path)) for path in head.lent)
+    return next((path for path in paths if base.read(path) is not None), "")
 
 
 def _failing(capture: Capture, base: Side, failed: Outcome, terms: Terms) -> Ruling:
@@ -185,8 +196,9 @@ def side_of(capture: Capture, tree: Tree) -> Side:
     found = worktree.variant(capture, tree)
     name = syntax.plain_name(capture.demangled)
     texts = dict(found.files or ()) if found is not None else {}
-    if not any(re.search(rf"\b{re.escape(name)}\b", text) for text in texts.values()):
+    if found is None or not any(re.search(rf"\b{re.escape(name)}\b", text) for text in texts.values()):
         return Side(tree.name, None)
+    lent = worktree.lent(capture, found)
     for path, text in texts.items():
         try:
             kernel = syntax.find_kernel(text, name, file=path)
@@ -194,8 +206,8 @@ def side_of(capture: Capture, tree: Tree) -> Side:
             continue
         assert capture.source is not None
         place = posixpath.normpath(posixpath.join(capture.source.root, path)), kernel.span[0]
-        return Side(tree.name, found, place, tuple(map(_type, kernel.parameters)))
-    return Side(tree.name, found)
+        return Side(tree.name, found, place, tuple(map(_type, kernel.parameters)), lent)
+    return Side(tree.name, found, lent=lent)
 
 
 def _type(parameter: syntax.ParameterText) -> str:
@@ -245,7 +257,9 @@ def in_words(outcome: Outcome) -> str:
 # -- what else to know ----------------------------------------------------------------------------------------------
 
 
-def _notes(capture: Capture, terms: Terms, static: code.Compared) -> Iterator[str]:
+def _notes(capture: Capture, head: Side, terms: Terms, static: code.Compared) -> Iterator[str]:
+    if head.lent and not _lost(capture, head, terms.base):
+        yield f"{head.name} has no {', '.join(head.lent)}, which its sources include: the capture's was built"
     if _capture_changed(capture, terms):
         yield f"its capture is not that of {terms.base.name}: both sides were judged by the new one"
     yield from code.notes(static)

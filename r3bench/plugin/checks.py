@@ -76,6 +76,9 @@ def tree_variant(item: CaptureItem) -> Variant:
     from r3bench.model import Variant
 
     found = worktree.variant(item.capture, worktree.Folder(item.config.rootpath))
+    if found is not None and (lent := ", ".join(worktree.lent(item.capture, found))):
+        item.warn(pytest.PytestWarning(f"the working tree has no {lent}, which {item.capture.name} includes: the "
+                                       "capture's own is built"))  # fmt: skip
     label = "working tree" if found else "stored source (the working tree does not have the kernel's file)"
     item.user_properties.append(("r3_source", label))
     return found or Variant()

@@ -179,6 +179,14 @@ def test_a_wrong_kernel_fails_at_the_end_and_is_annotated_at_its_line(repository
     assert runner.run("Result") == 11
 
 
+def test_an_action_that_would_do_nothing_fails(repository: Path) -> None:
+    first = steps(ACTION)[0]
+    assert first["if"] == "inputs.base == '' && inputs.evolve == 'off'"
+    runner = Runner(repository, {})
+    assert runner.run(first["name"]) == 2
+    assert "::error title=r3bench::base is empty" in runner.log
+
+
 def test_inputs_are_data_whatever_they_hold(repository: Path) -> None:
     hostile = "$(touch owned) `touch owned`; touch owned"
     names = ("base", "captures", "gate", "device", "fail-on", "evolve", "budget")

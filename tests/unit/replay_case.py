@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from itertools import count
 from pathlib import Path
@@ -204,9 +204,17 @@ def contents(index: int = 0, *, vacuous: bool = False, added: float = 0.0) -> Un
 
 
 def capture(
-    folder: Path, *, text: str = "add", units: int = 2, vacuous: bool = False, added: float = 0.0, first: int = 0
+    folder: Path,
+    *,
+    text: str = "add",
+    units: int = 2,
+    vacuous: bool = False,
+    added: float = 0.0,
+    first: int = 0,
+    headers: Sequence[str] = (),
 ) -> Capture:
     """x += y + ``added``, recorded ``units`` times; ``first`` numbers the contents of the first unit."""
+    texts = {MAIN: text, **dict.fromkeys(headers, "// recorded")}
     parameters = tuple(
         Parameter(name=name, offset=8 * at, size=8, kind="pointer", dtype="float64") for at, name in enumerate("xy")
     )
@@ -216,8 +224,10 @@ def capture(
         symbol="add",
         demangled="add",
         parameters=parameters,
-        source=Source(root=".", main=MAIN, span=(1, 1), files=((MAIN, text_sha256(text)),)),
+        source=Source(
+            root=".", main=MAIN, span=(1, 1), files=tuple((path, text_sha256(each)) for path, each in texts.items())
+        ),
         units=tuple(unit(index) for index in range(units)),
     )
     held = [contents(first + index, vacuous=vacuous, added=added) for index in range(units)]
-    return store.write(folder / "add.zarr", made, held, {MAIN: text})
+    return store.write(folder / "add.zarr", made, held, texts)

@@ -11,7 +11,7 @@ from replay_case import capture
 
 from r3bench.commits import Commit, capture_of, open_tree, sha_of
 from r3bench.errors import TreeError
-from r3bench.worktree import Folder, Tree, collect, variant
+from r3bench.worktree import Folder, Tree, collect, lent, variant
 
 FILES = {
     "app/main.cu": '#include "inc/a.h"\n#include "root.h"\n#include <cmath>\n',
@@ -70,6 +70,24 @@ def test_a_header_that_flags_led_to_is_that_of_the_tree(tree: Tree, tmp_path: Pa
     found = variant(replace(recorded, source=source), tree)
     assert found is not None
     assert [path for path, _ in found.files or ()] == ["inc/a.h", "inc/b.h", "link.h", "main.cu", "root.h"]
+
+
+@pytest.mark.parametrize(("recorded", "expected"), [("inc/c.h", ["inc/c.h"]), ("sub/deep/c.h", []), ("c.h", [])])
+def test_what_a_tree_includes_and_has_not_is_named(tmp_path: Path, recorded: str, expected: list[str]) -> None:
+    (tmp_path / "main.cu").write_text('#include "../inc/c.h"\n#include "d.h"\n')
+    (tmp_path / "d.h").write_text("")
+    made = capture(tmp_path / "captures")
+    assert made.source is not None
+    files = tuple(dict.fromkeys(("main.cu", "d.h", recorded), "0" * 64).items())
+    made = replace(made, source=replace(made.source, main="main.cu", files=files))
+    found = variant(made, Folder(tmp_path))
+    assert found is not None
+    assert list(lent(made, found)) == expected
+
+
+def test_an_empty_name_is_no_tree(top: Path) -> None:
+    with pytest.raises(TreeError, match="'' names no tree: give a commit or a folder"):
+        open_tree("", top)
 
 
 def test_a_commit_is_read_whatever_the_checkout_holds(top: Path) -> None:

@@ -127,6 +127,23 @@ def test_code_for_a_gpu_is_counted_on_both_sides(trees: Trees) -> None:
     assert missing == tuple(f"no code for {of} GPUs from base and head: {said}" for of in ("NVIDIA", "AMD"))
 
 
+def test_a_header_that_only_the_base_still_has_is_not_the_captures(trees: Trees) -> None:
+    trees.capture = capture(trees.head / "more", headers=("sizes.h",))
+    for tree in (trees.base, trees.head):
+        (tree / "sizes.h").write_text("// 3")
+    text = 'add#\n#include "sizes.h"\n'
+    assert trees.judge(text, text).ruling is Ruling.IDENTICAL
+    (trees.head / "sizes.h").unlink()
+    found = trees.judge(text, text)
+    assert (found.ruling, found.detail) == (
+        Ruling.WRONG, "working tree has no sizes.h any more, which its sources include"
+    )  # fmt: skip
+    (trees.base / "sizes.h").unlink()
+    found = trees.judge(text, text)
+    assert found.ruling is Ruling.IDENTICAL
+    assert found.notes == ("working tree has no sizes.h, which its sources include: the capture's was built",)
+
+
 def test_a_capture_that_the_base_has_differently_is_told(trees: Trees) -> None:
     store = trees.base / "add.zarr"
     store.mkdir()
