@@ -11,7 +11,7 @@ from typing import Any
 from r3bench.guard import Guarded
 from r3bench.guard.rulings import UNMEASURED, Ruling
 from r3bench.nouns import decode, encode
-from r3bench.stats import Comparison, ratio
+from r3bench.stats import Comparison, block_statistic, ratio
 
 FORMAT = 2
 
@@ -42,10 +42,8 @@ class About:
 
 
 def row(found: Guarded, capture: str, fails: bool) -> dict[str, Any]:
-    """One kernel's answer as plain data; the samples of its contest stay out."""
-    compared = found.comparison
-    if compared is not None:
-        compared = replace(compared, baseline_samples_ns=(), candidate_samples_ns=())
+    """One kernel's answer as plain data; of a block's windows the shortest, which counts, is all that stays."""
+    compared = _brief(found.comparison)
     return {
         "kernel": found.kernel,
         "capture": capture,
@@ -62,6 +60,19 @@ def row(found: Guarded, capture: str, fails: bool) -> dict[str, Any]:
         "comparison": encode(compared) if compared is not None else None,
         "static": dict(found.static) or None,
     }
+
+
+def _brief(compared: Comparison | None) -> Comparison | None:
+    """A contest with its repetition and control, with the samples from which all follows that they say."""
+    if compared is None:
+        return None
+    return replace(
+        compared,
+        baseline_samples_ns=tuple((block_statistic(windows),) for windows in compared.baseline_samples_ns),
+        candidate_samples_ns=tuple((block_statistic(windows),) for windows in compared.candidate_samples_ns),
+        repeat=_brief(compared.repeat),
+        control=_brief(compared.control),
+    )
 
 
 def fails(ruling: Ruling, fail_on: Sequence[str], device: str, asked: bool) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from replay_case import MAIN, FakeCompiler, capture, programs
 
+from r3bench import report
 from r3bench.guard import Gate, Guarded, Ruling, Terms, deleted_stores, judge
 from r3bench.guard.documents import COULD_NOT, OTHER, SLOWER, WRONG, About, document, exit_status, fails, row
 from r3bench.guard.rulings import rule
@@ -290,6 +291,21 @@ def made(*rulings: Ruling, about: About = ABOUT) -> dict[str, Any]:
 def test_the_exit_status_is_that_of_the_worst(rulings: tuple[Ruling, ...], verdict: str, status: int) -> None:
     found = made(*rulings)
     assert (found["guard"]["verdict"], exit_status(found)) == (verdict, status)
+
+
+def test_a_document_of_timed_kernels_is_believed_when_it_is_read(trees: Trees, tmp_path: Path) -> None:
+    judged = [trees.judge("add", head) for head in ("slow#add", "add#other code", "add")]
+    rows = [row(found, "captures/add.zarr", found.ruling is Ruling.SLOWER) for found in judged]
+    slower = judged[0].comparison
+    assert slower is not None
+    assert slower.repeat is not None
+    assert slower.control is not None
+    whole = document(rows, {"device": "cpu", "target": "x", "conditions": {}}, ABOUT)
+    report.write_document(whole, tmp_path)
+    assert report.load(tmp_path / "report.json")["guard"]["verdict"] == "fail"
+    kept = rows[0]["comparison"]
+    for held in (kept, kept["repeat"], kept["control"]):
+        assert all(len(block) == 1 for block in held["candidate_samples_ns"])
 
 
 def test_rows_stand_worst_first_and_the_sentence_names_them() -> None:
