@@ -37,13 +37,15 @@ _MOST_SCALARS, _LEAST_SCALARS, _BYTES = 24, 6, 256 << 20
 class Input:
     """One changed input: what was changed, for a person; the unit with its arguments; memory before the launch.
 
-    ``wild``: it may lead the recorded kernel out of its buffers, and make numbers cancel that did not.
+    ``wild``: it takes other ways through the recorded kernel, and may make numbers cancel that did not. ``indices``: it
+    may lead it out of its buffers, too, for integers in memory are others than were there.
     """
 
     name: str
     unit: ReplayUnit
     before: Mapping[str, Bytes]
     wild: bool = False
+    indices: bool = False
 
 
 def inputs(
@@ -174,12 +176,12 @@ def _wild(unit: ReplayUnit, before: Mapping[str, Bytes], seed: int, refused: Con
             if chosen is held or (name in refused and len(held) > 1):
                 changed = _changed(chosen, before, change, np.random.default_rng(seed))
                 if changed is not None:
-                    yield Input(what, unit, changed, wild=True)
+                    yield Input(what, unit, changed, wild=True, indices=not floats)
 
 
 def nudged(unit: ReplayUnit, before: Mapping[str, Bytes], margin: float, seed: int) -> Mapping[str, Bytes]:
     """Memory whose floats are each off by up to a ``margin``-th of what a result of their type may be off by."""
-    chance, found = np.random.default_rng(seed), dict(before)
+    chance, found = np.random.default_rng((1, seed)), dict(before)  # others than those that chose elements to change
     for buffer in _floats(unit):
         nudge = _jittered(default_tolerance(buffer.dtype).rtol / margin)
         found |= _changed([buffer], before, nudge, chance) or {}

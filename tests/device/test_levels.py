@@ -150,6 +150,65 @@ def test_a_sum_by_atomics_may_differ_as_far_as_it_does(server: ReplayServer, tmp
     assert server.submit(capture, wrong, timing="none").result(60).verdict.status is Status.MISMATCH
 
 
+def recorded_as(folder: Path, text: str, kernel: str, launch: tuple[int, int], *arguments: Any) -> Capture:
+    (folder / "k.cu").write_text(text)
+    with Session("levels", folder, "cpu") as session:
+        module = session.module("k.cu")
+        session.capture(kernel)
+        held = [session.array(f"a{i}", a) if isinstance(a, np.ndarray) else a for i, a in enumerate(arguments)]
+        session.launch(module, kernel, *launch, held)
+        return session.save(folder)[0]
+
+
+def test_an_input_on_which_one_order_of_threads_differs_is_left_out(server: ReplayServer, tmp_path: Path) -> None:
+    """With n = 63 the last element of a row is the first of the next, which another thread writes."""
+    text = """
+    extern "C" __global__ void rows(const float* from, float* to, int n) {
+        for (int row = 0; row < 64; row++) to[row * n + threadIdx.x] = from[64 * row + threadIdx.x];
+    }"""
+    values = np.random.default_rng(0).random((64, 64), np.float32)
+    capture = recorded_as(tmp_path, text, "rows", (1, 64), values, np.zeros((64, 64), np.float32), 64)
+    verdict = server.verify(capture, Variant(), Level.PERTURBED).result(60).verdict
+    assert verdict.status is Status.MATCH, verdict.detail
+    assert "n = 63" not in verdict.detail
+
+
+def test_flags_that_lead_the_recorded_kernel_out_of_its_buffers_are_left_out(
+    server: ReplayServer, tmp_path: Path
+) -> None:
+    """What lies behind a table of three is not faulted at, and no honest variant need read it."""
+    text = """
+    extern "C" __global__ void look(const int* which, const double* table, double* to) {
+        to[threadIdx.x] = table[which[threadIdx.x]];
+    }"""
+    which = np.arange(64, dtype=np.int32) % 3
+    capture = recorded_as(tmp_path, text, "look", (1, 64), which, np.array([1.0, 2.0, 3.0]), np.zeros(64))
+    clamped = text.replace("[which[threadIdx.x]]", "[which[threadIdx.x] == 2 ? 2 : which[threadIdx.x] & 1]")
+    verdict = server.verify(capture, Variant(files=(("k.cu", clamped),)), Level.PERTURBED).result(60).verdict
+    assert verdict.status is Status.MATCH, verdict.detail
+    assert "integers replaced" in verdict.detail
+    assert "flags beyond those recorded" not in verdict.detail
+
+
+def test_numbers_that_cancel_where_signs_are_turned_may_be_added_in_another_order(
+    server: ReplayServer, tmp_path: Path
+) -> None:
+    text = """
+    extern "C" __global__ void sum(const float* from, float* to, int n) {
+        float found = 0;
+        for (int i = 0; i < n; i++) found += from[i];
+        if (threadIdx.x == 0) to[0] = found;
+    }"""
+    values = np.random.default_rng(0).random(50_000, np.float32)
+    capture = recorded_as(tmp_path, text, "sum", (1, 1), values, np.zeros(1, np.float32), values.size)
+    backwards = Variant(files=(("k.cu", text.replace("from[i];", "from[n - 1 - i];")),))
+    wrong = Variant(files=(("k.cu", text.replace("from[i];", "fabsf(from[i]);")),))
+    verdicts = [server.verify(capture, each, Level.PERTURBED).result(60).verdict for each in (backwards, wrong)]
+    assert verdicts[0].status is Status.MATCH, verdicts[0].detail
+    assert "signs turned" in verdicts[0].detail
+    assert (verdicts[1].status, "with signs turned" in verdicts[1].detail) == (Status.MISMATCH, True)
+
+
 # -- what a GPU's candidate does in the orders of a CPU ---------------------------------------------------------------
 
 RACE = """
