@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from r3bench.commits import git
 from r3bench.errors import CaptureError, TreeError
+from r3bench.report.patches import APPLY
 
 _FIELD = re.compile(r"^R3bench-(Kernel|Capture): (.+)$", re.MULTILINE)
 _CHANGED = re.compile(r"^diff --git a/(.+) b/\1$", re.MULTILINE)
@@ -30,7 +31,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--pull-request",
         action="store_true",
-        help="commit it on a branch of its own, stay there, and write the text of a pull request; nothing is pushed",
+        help="commit it on a branch of its own, stay there, and write the text of a pull request to <patch>.body.md, "
+        "and the branch's name to <patch>.branch for scripts that push; nothing is pushed",
     )
     parser.set_defaults(run=apply)
 
@@ -40,6 +42,9 @@ def apply(arguments: argparse.Namespace) -> int:
     top, patch = _top(Path.cwd()), arguments.patch.resolve()
     text = read(patch)
     refused = git(top, "apply", "--check", str(patch))
+    if refused.returncode and not git(top, "apply", "--reverse", "--check", str(patch)).returncode:
+        print(f"r3bench: {arguments.patch} is applied already; to undo it: {undoing(top, patch)}", file=sys.stderr)
+        return 1
     if refused.returncode:
         said = refused.stderr.decode(errors="replace").strip().splitlines()
         why = said[0] if said else "git gives no reason"
@@ -54,8 +59,16 @@ def apply(arguments: argparse.Namespace) -> int:
     else:
         steps = list(next_steps(top, text, "HEAD"))
         done(top, "apply", str(patch))
-        print("\n".join(steps))
+        print("\n".join((*steps, f"undo: {undoing(top, patch)}")))
     return 0
+
+
+def undoing(top: Path, patch: Path) -> str:
+    """The command that takes a patch back, from where the user is: git leaves out what lies above its folder."""
+    if Path.cwd() != top.resolve():
+        return f"git -C {shlex.quote(str(top))} apply --reverse {shlex.quote(str(patch))}"
+    shown = patch.relative_to(top.resolve()) if patch.is_relative_to(top.resolve()) else patch
+    return f"git apply --reverse {shlex.quote(str(shown))}"
 
 
 def _top(here: Path) -> Path:
@@ -94,6 +107,9 @@ def require_source(top: Path, patch: Path, text: str, changed: str) -> None:
 
 def read(patch: Path) -> str:
     """A patch that a search wrote; TreeError for anything else, so for fields that its reader does not see first."""
+    if patch.suffix == ".json":
+        using = f"r3bench run --with {shlex.quote(str(patch.parent))} -- ./app runs a CUDA application with it"
+        raise TreeError(f"{patch} is a configuration, which changes no source ({using}): name a .patch of a search")
     try:
         text = patch.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -194,6 +210,7 @@ def _on_a_branch(top: Path, patch: Path, text: str, changed: str) -> None:
     body_file.write_text(body, encoding="utf-8")
     print("\n".join(steps))
     print(f"committed on {branch}, where you are now; the pull request's text is in {body_file}")
+    print(f"its name for scripts is in {branch_file}")
     print(f"push it: git push -u origin {shlex.quote(branch)}")
     print(f"go back: git checkout {shlex.quote(was)}")
 
@@ -201,7 +218,7 @@ def _on_a_branch(top: Path, patch: Path, text: str, changed: str) -> None:
 def _said(text: str) -> tuple[str, str]:
     """A patch's title in one line, and its evidence wrapped, without how to apply it: here it is applied."""
     title, _, evidence = text.partition("\ndiff --git ")[0].strip().partition("\n\n")
-    lines = [line for line in evidence.splitlines() if not line.startswith("Apply with: ")]
+    lines = [line for line in evidence.splitlines() if not line.startswith(APPLY)]
     return " ".join(title.split()), "\n".join(line if _FIELD.match(line) else _wrapped(line) for line in lines)
 
 

@@ -180,5 +180,5 @@ def redact(arguments: argparse.Namespace) -> int:
 
     with closing(open_device(arguments.device)) as device, Compiler() as compiler:
         made = reduction.redact(store.open_capture(arguments.capture), arguments.out, device, compiler)
-        print(f"{made.path}: other numbers, no command, no paths; its sources are as they were")
+        print(f"{made.path}: other numbers, no command, no folder; its sources' texts are as they were")
         return int(not _verified(made, device, compiler, _AGAIN))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -12,12 +13,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from r3bench.history import Series
 
+_SUGGESTED = 8  # names of kernels
+
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     text = "show times of past runs (pytest --r3-history) and where they changed"
     parser = commands.add_parser("history", help=text, description=f"{text}; 1 where there is none.")
     parser.add_argument("folder", nargs="?", type=Path, default=Path("reports/history"), help="default: %(default)s")
-    parser.add_argument("--kernel", metavar="GLOB", default="*", help="only kernels of this name")
+    parser.add_argument(
+        "--kernel",
+        metavar="GLOB",
+        default="*",
+        help="only kernels of this name: with or without its application and its unit",
+    )
     parser.add_argument("--svg", metavar="FILE", type=Path, help="also draw them")
     parser.set_defaults(run=history)
 
@@ -34,7 +42,7 @@ def history(arguments: argparse.Namespace) -> int:
     for path in damaged:
         print(f"r3bench: {path} is no run of r3bench: left out", file=sys.stderr)
     every = past.series(runs)
-    found = [one for one in every if fnmatchcase(one.kernel, arguments.kernel)]
+    found = [one for one in every if any(_fits(name, arguments.kernel) for name in _names(one.kernel))]
     if not found:
         print(f"r3bench: {_none(arguments, every)}", file=sys.stderr)
         return 1
@@ -59,4 +67,19 @@ def _none(arguments: argparse.Namespace, every: Sequence[Series]) -> str:
     """Why there is nothing to show."""
     if not every:
         return f"no runs in {arguments.folder}: write one with pytest --r3-history captures"
-    return f"no kernel in {arguments.folder} fits {arguments.kernel!r}: there is {every[0].kernel}, for one"
+    known = list(dict.fromkeys(_names(one.kernel)[-1] for one in every))
+    more = ", ..." if len(known) > _SUGGESTED else ""
+    listed = ", ".join(known[:_SUGGESTED])
+    return f"no kernel in {arguments.folder} fits {arguments.kernel!r}: there are times of {listed}{more}"
+
+
+def _names(kernel: str) -> tuple[str, ...]:
+    """What people call ``application/kernel[unit]``, the kernel alone last."""
+    unit = re.compile(r"\[\d+\]$")
+    bare = kernel.partition("/")[2] or kernel
+    return kernel, unit.sub("", kernel), bare, unit.sub("", bare)
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """Whether a name is one of a pattern's, or the pattern itself: the brackets of a unit are no set of characters."""
+    return name == pattern or fnmatchcase(name, pattern)

@@ -12,7 +12,7 @@ from r3bench import store
 from r3bench.compare import EXACT, buffers, differences
 from r3bench.devices import Bytes, Device, Memory
 from r3bench.errors import CandidateFailure
-from r3bench.model import Capture, Difference, Variant
+from r3bench.model import Capture, Difference, Source, Variant
 from r3bench.replay import Builder, Material, build, read_material
 
 
@@ -91,15 +91,33 @@ class Replays:
 
 def compared(one: Capture, other: Capture, memory: Sequence[tuple[Material, Material]]) -> Iterator[str]:
     """How two captures differ, a sentence each: kernel, launches, arguments, memory."""
-    for what in ("application", "symbol", "demangled", "parameters", "source", "image_format", "recorded_on"):
+    if one.symbol != other.symbol:
+        yield f"different kernels: {one.demangled} of {one.application}, {other.demangled} of {other.application}"
+        return
+    for what in ("application", "parameters", "image_format", "recorded_on"):
         if getattr(one, what) != getattr(other, what):
             yield f"{what} differs"
+    if one.source != other.source:
+        yield f"source differs: {', '.join(_sources(one.source, other.source))}"
     if store.image(one) != store.image(other):
         yield "image differs"
     if len(one.units) != len(other.units):
         yield f"{len(one.units)} units against {len(other.units)}"
     for first, second in memory:
         yield from (f"unit {first.unit.index}: {line}" for line in _units(first, second))
+
+
+def _sources(one: Source | None, other: Source | None) -> Iterator[str]:
+    """What of two sources is not the same."""
+    if one is None or other is None:
+        yield f"only the {'second' if one is None else 'first'} has one"
+        return
+    names = {"root": "folder", "main": "file", "span": "lines of the kernel", "flags": "compiler flags"}
+    for field, name in {**names, "linked": "linked units", "language": "language"}.items():
+        if getattr(one, field) != getattr(other, field):
+            yield name
+    first, second = dict(one.files), dict(other.files)
+    yield from (f"text of {file}" for file in sorted({*first, *second}) if first.get(file) != second.get(file))
 
 
 def _units(first: Material, second: Material) -> Iterator[str]:

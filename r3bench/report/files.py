@@ -35,7 +35,7 @@ def write_application(
     files: dict[str, str] = {}
     for result in kernels:
         name = file_name(result.kernel)
-        files |= {f"{name}.patch": patch(result, kernels) or "", f"{name}.json": _configuration(result)}
+        files |= {f"{name}.patch": patch(result, kernels, place) or "", f"{name}.json": _configuration(result)}
     return [*write_document(_document(application, kernels, run, place), place), *_write(files, place)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -151,15 +152,16 @@ def _in_the_tree(source: str) -> bytes | None:
     return place.read_bytes() if place is not None else None
 
 
-def patch(result: KernelResult, others: Iterable[KernelResult] = ()) -> str | None:
+def patch(result: KernelResult, others: Iterable[KernelResult] = (), folder: Path | None = None) -> str | None:
     """The patch with its evidence in front; ``git apply`` skips what stands in front of ``diff --git``.
 
-    ``others`` are the results whose patches lie beside it.
+    ``others`` are the results whose patches lie beside it, in ``folder``.
     """
     change = diff(result)
     if change is None:
         return None
-    title = one_line(f"{result.kernel}: {result.description}")
+    gain = f", {gain_alone(result):.2f}x faster" if gain_alone(result) else ""
+    title = one_line(f"{result.kernel}{gain}: {result.description}")
     lines = [*textwrap.wrap(title, 100, subsequent_indent="  ", break_on_hyphens=False), ""]
     lines += [*_numbers(result), "", _launch_change(result)]
     lines += [f"Valid where: {'; '.join(result.relies_on)}."] if result.relies_on else []
@@ -172,9 +174,19 @@ def patch(result: KernelResult, others: Iterable[KernelResult] = ()) -> str | No
     lines += [f"It {overlapping}."] if overlapping else []
     if result.configuration is not None:
         lines.append(f"The configuration that belongs to it is in {file_name(result.kernel)}.json.")
-    lines += [f"Apply with: git apply {file_name(result.kernel)}.patch", ""]
+    lines += [f"{APPLY}git apply {_from_the_top(folder or Path(), file_name(result.kernel))}", ""]
     lines += [f"R3bench-Kernel: {result.kernel}", f"R3bench-Capture: {result.capture}", ""]
     return "\n".join(no_control(line) for line in lines) + "\n" + change
+
+
+APPLY = "Apply in the top folder of the repository with: "
+
+
+def _from_the_top(folder: Path, name: str) -> str:
+    """A patch's path from the top of the repository that its folder lies in, ready for a shell; its name where none."""
+    path = folder.resolve() / f"{name}.patch"
+    top = next((parent for parent in path.parents if (parent / ".git").exists()), path.parent)
+    return shlex.quote(path.relative_to(top).as_posix())
 
 
 _ARMS = (

@@ -153,7 +153,8 @@ def _more(number: int, what: str) -> Iterator[str]:
 def _offered(entry: Entry, result: KernelResult) -> Iterator[str]:
     """The patch and the configuration of a kernel, and what to know before they are applied."""
     if entry["patch_file"] is not None:
-        yield f"- source change: {escape(result.description, 2000)} ({code('git apply ' + entry['patch_file'])})"
+        how = code(f"r3bench apply {entry['patch_file']}")
+        yield f"- source change: {escape(result.description, 2000)} ({how} in this folder)"
         for line in also(result):
             yield f"- {escape(line[:1].lower() + line[1:].rstrip('.'))}"
         if entry["overlaps"]:

@@ -15,6 +15,7 @@ from r3bench import Session, store
 from r3bench.cli import main
 from r3bench.cli.capture import _shown
 from r3bench.record.times import Times
+from r3bench.record.verification import compared
 
 KERNEL = """
 __global__ void half(const double* in, double* out, double* unused, int n) {
@@ -157,6 +158,25 @@ def test_diff(capture: Path, tmp_path: Path, tool: Tool) -> None:
     status, text = tool("diff", capture, tmp_path / "other.zarr")
     assert status == 1
     assert "unit 0: before, in: 4096 of 4096 elements differ" in text
+    assert "source" not in text, "its folder was none, and its texts are the same"
+
+
+def test_diff_says_what_of_a_source_differs(capture: Path, tmp_path: Path) -> None:
+    one = store.open_capture(capture)
+    assert one.source is not None
+    other = replace(one.source, span=(1, 2), flags=("-DN=2",), files=(*one.source.files, ("more.h", "0" * 64)))
+    assert list(compared(one, replace(one, source=other), [])) == [
+        "source differs: lines of the kernel, compiler flags, text of more.h"
+    ]
+    assert list(compared(one, replace(one, source=None), [])) == ["source differs: only the first has one"]
+
+
+def test_different_kernels_are_not_compared_further(capture: Path) -> None:
+    one = store.open_capture(capture)
+    other = replace(one, symbol="other", demangled="other(int)", source=None, application="more")
+    assert list(compared(one, other, [])) == [
+        f"different kernels: {one.demangled} of {one.application}, other(int) of more"
+    ]
 
 
 def test_a_folder_without_captures_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,7 +81,8 @@ def _places(parser: argparse.ArgumentParser) -> str:
 
 
 def _is_plain(action: argparse.Action) -> bool:
-    return action.dest != "help" and not isinstance(action, argparse._SubParsersAction)
+    hidden = action.dest == "help" or action.help == argparse.SUPPRESS
+    return not hidden and not isinstance(action, argparse._SubParsersAction)
 
 
 def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:

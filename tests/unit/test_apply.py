@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import textwrap
@@ -59,7 +60,38 @@ def test_a_patch_is_applied_and_the_next_steps_are_told(tree: Path, capsys: pyte
         "compare with the present captures: r3bench guard HEAD --captures captures/demo",
         "rebuild: make",
         "record again, only if its results are meant to change: python -m kernels.miniweather.record",
+        "undo: git apply --reverse reports/demo/k.patch",
     ]
+
+
+def test_what_is_applied_already_is_told_with_how_to_undo_it(
+    tree: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["apply", "reports/demo/k.patch"]) == 0
+    for options in ([], ["--check"], ["--pull-request"]):
+        capsys.readouterr()
+        assert main(["apply", "reports/demo/k.patch", *options]) == 1
+        said = capsys.readouterr().err
+        assert said == (
+            "r3bench: reports/demo/k.patch is applied already; to undo it: git apply --reverse reports/demo/k.patch\n"
+        )
+    monkeypatch.chdir(tree / "reports")
+    assert main(["apply", "demo/k.patch"]) == 1
+    subprocess.run(capsys.readouterr().err.partition("to undo it: ")[2], shell=True, check=True)
+    assert (tree / "kernels/miniweather/kernels.cu").read_text() == BEFORE
+
+
+def test_the_command_in_a_patch_works_at_the_top_of_the_repository(tree: Path) -> None:
+    command = re.search("with: (git apply .*)", (tree / "reports/demo/k.patch").read_text())
+    assert command is not None
+    subprocess.run(command[1], shell=True, check=True)
+    assert "x[0] + x[0]" in (tree / "kernels/miniweather/kernels.cu").read_text()
+
+
+def test_a_configuration_is_no_patch(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree / "reports/demo/k.json").write_text("{}")
+    assert main(["apply", "reports/demo/k.json"]) == 3
+    assert "k.json is a configuration, which changes no source (r3bench run --with" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -204,7 +236,7 @@ def test_a_pull_request_is_a_branch_a_commit_and_a_text(tree: Path, capsys: pyte
         "kernels/miniweather/kernels.cu",
     ]
     message = git("show", "-s", "--format=%B")
-    assert message.startswith("demo/k: ")
+    assert message.startswith("demo/k, 1.25x faster: ")
     assert "our compiler, default configuration: faster, 1.25x" in message
     assert "Valid where: n is even." in message
     assert "R3bench-Capture: captures/demo/k.zarr" in message
@@ -220,6 +252,7 @@ def test_a_pull_request_is_a_branch_a_commit_and_a_text(tree: Path, capsys: pyte
         "rebuild: build the application as you did before",
         "record again, only if its results are meant to change: python -m kernels.miniweather.record",
         f"committed on r3bench/k, where you are now; the pull request's text is in {tree}/reports/demo/k.body.md",
+        f"its name for scripts is in {tree}/reports/demo/k.branch",
         "push it: git push -u origin r3bench/k",
         "go back: git checkout main",
     ]

@@ -124,9 +124,29 @@ def test_the_command_prints_series_and_changes(tmp_path: Path, capsys: pytest.Ca
     assert len(drawn.findall(".//{*}circle")) == 20
     assert len(drawn.findall(".//{*}line")) == 2
     assert main(["history", str(tmp_path), "--kernel", "nothing"]) == 1
-    assert "fits 'nothing': there is a/<k>[0], for one" in capsys.readouterr().err
+    assert "fits 'nothing': there are times of <k>\n" in capsys.readouterr().err
     assert main(["history", str(tmp_path / "none")]) == 1
     assert "no runs in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("halo*", ["a/halo_x[0]", "a/halo_x[1]", "a/halo_z[0]"]),
+        ("halo_x", ["a/halo_x[0]", "a/halo_x[1]"]),
+        ("halo_x[1]", ["a/halo_x[1]"]),
+        ("a/halo_x[1]", ["a/halo_x[1]"]),
+        ("a/update", ["a/update[0]"]),
+        ("a/*", ["a/halo_x[0]", "a/halo_x[1]", "a/halo_z[0]", "a/update[0]"]),
+    ],
+)
+def test_a_kernel_is_named_with_or_without_its_application_and_unit(
+    pattern: str, found: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("a/halo_x[0]", "a/halo_x[1]", "a/halo_z[0]", "a/update[0]")
+    write(tmp_path, "cpu", None, dict.fromkeys(names, 5.0))
+    assert main(["history", str(tmp_path), "--kernel", pattern]) == 0
+    assert re.findall(r"^a/\S+", capsys.readouterr().out, re.MULTILINE) == found
 
 
 def test_a_sparkline_ends_at_the_last_value() -> None:

@@ -332,7 +332,7 @@ def test_markdown_escapes_what_comes_from_elsewhere() -> None:
     assert r"a\[0\] \| \<script\>\`x\`" in text
     assert "| hoist | 1 | 1 | 12.3 us | same code as recorded source |" in text
     assert "CPU times (znver4); they say nothing about a GPU" in text
-    assert "git apply k.patch" in text
+    assert "(`r3bench apply k.patch` in this folder)" in text
     assert "2 of 2 held-out launches match" in text
 
 

@@ -30,7 +30,7 @@ def short(name: str, room: int = NAME) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A kernel's time under two methods, in ns; ``kind`` is its decision and chooses the mark."""
+    """A kernel's time under two methods, in ns; ``kind`` is its decision; faster and slower have marks of their own."""
 
     name: str
     x_ns: float
@@ -53,7 +53,8 @@ def scatter(points: Sequence[Point], x_name: str, y_name: str) -> Markup:
 
 def _point(x: float, y: float, point: Point) -> Markup:
     title = f"{point.name}: {duration(point.x_ns)} to {duration(point.y_ns)}, {point.kind}"
-    return titled("circle", title, cx=x, cy=y, r=5, class_=f"mark {point.kind}")
+    mark = f"mark {point.kind}" if point.kind in ("faster", "slower") else "mark"
+    return titled("circle", title, cx=x, cy=y, r=5, class_=mark)
 
 
 def _names(places: Sequence[tuple[float, float, str]]) -> Iterator[Markup]:
@@ -103,7 +104,7 @@ def memory_roof(kernels: Sequence[Written]) -> Markup:
         at = x(kernel.nbytes)
         marks.append(line(at, y(kernel.before_ns), at, y(kernel.after_ns), "whisker faster"))
         share = f"{kernel.name}: {Predicted(kernel.roof_ns.value / kernel.after_ns):.0%} of the speed of writing alone"
-        marks.append(titled("circle", kernel.name, cx=at, cy=y(kernel.before_ns), r=4, class_="mark same"))
+        marks.append(titled("circle", kernel.name, cx=at, cy=y(kernel.before_ns), r=4, class_="mark"))
         if kernel.after_ns != kernel.before_ns:
             marks.append(titled("circle", share, cx=at, cy=y(kernel.after_ns), r=4, class_="mark faster"))
     said = "; ".join(

@@ -164,7 +164,8 @@ def _point(kernel: KernelResult) -> charts.Point:
     best, baseline = best_arm(kernel), kernel.baseline_ns or 1.0
     claimed = best is not None and best.decision is Decision.FASTER
     after = best.candidate_ns if best is not None and claimed else None
-    return charts.Point(kernel.kernel.split("/", 1)[-1], baseline, after or baseline, "faster" if claimed else "same")
+    decision = best.decision.value if best is not None else "nothing timed"
+    return charts.Point(kernel.kernel.split("/", 1)[-1], baseline, after or baseline, decision)
 
 
 def _methods(entries: Sequence[Entry]) -> Iterator[Markup]:
@@ -179,7 +180,7 @@ def _methods(entries: Sequence[Entry]) -> Iterator[Markup]:
             if name != "full" and "full" in curves:
                 equal = min(curve[-1][0], curves["full"][-1][0])
                 x, y = kinds.best_after(equal, curve), kinds.best_after(equal, curves["full"])
-                kind = "faster" if y < x else "same"
+                kind = "faster" if y < x else "not faster"
                 found.setdefault(name, []).append(charts.Point(entry["kernel"].split("/", 1)[-1], x, y, kind))
     if found:
         note = "Best ranking times at equal evaluations: quick measurements, no claims."
