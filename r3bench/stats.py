@@ -46,7 +46,7 @@ class Decision(Enum):
     FASTER = "faster"
     SAME = "same"
     SLOWER = "slower"
-    UNCLEAR = "unclear"  # the interval still crosses a gate at the last look
+    UNCLEAR = "unclear"  # the interval still crosses a gate at the last look, or does not lie beyond the noise floor
     UNSTABLE = "unstable"  # a claim that a fresh process with fresh memory did not confirm
     REFUSED = "refused"  # an arm did not match what was recorded: it has no time
 
@@ -131,6 +131,11 @@ class Comparison:
         """By what fraction two binaries of equal work seemed to differ; None where that was not measured."""
         found = self.control.speedup if self.control is not None and self.control.blocks else None
         return None if found is None else max(found, 1 / found) - 1
+
+    @property
+    def in_noise(self) -> bool:
+        """Whether two contests claimed this, and two binaries of equal work seem as far apart."""
+        return self.decision is Decision.UNCLEAR and self.repeat is not None
 
 
 # -- the exact signed-rank interval ---------------------------------------------------------------------------------
@@ -267,7 +272,7 @@ def contradiction(found: Comparison) -> str:
         wanted = _said_by(found.baseline_samples_ns, found.candidate_samples_ns, found.gate, found.confidence)
     except (ValueError, ZeroDivisionError, OverflowError) as error:
         return f"its samples are none ({error})"
-    wanted["decision"] = _with_repetition(wanted["decision"], found.repeat)
+    wanted["decision"] = _believed(wanted["decision"], found)
     wrong = next((name for name, value in wanted.items() if not _equal(value, getattr(found, name))), "")
     return f"its {wrong} does not follow from its samples" if wrong else ""
 
@@ -283,9 +288,15 @@ def _untimed(found: Comparison) -> Comparison:
     return replace(plain, conditions=found.conditions, repeat=found.repeat, control=found.control)
 
 
-def _with_repetition(decision: Decision, repeat: Comparison | None) -> Decision:
-    claim = decision in (Decision.FASTER, Decision.SLOWER)
-    return Decision.UNSTABLE if claim and repeat is not None and repeat.decision is not decision else decision
+def _believed(decision: Decision, found: Comparison) -> Decision:
+    """What is left of a decision beside the repetition and the control: they take claims away, nothing else."""
+    if decision not in (Decision.FASTER, Decision.SLOWER):
+        return decision
+    if found.repeat is not None and found.repeat.decision is not decision:
+        return Decision.UNSTABLE
+    edge = 1 + (found.noise_floor or 0.0)
+    beyond = (found.low or 0.0) > edge or (found.high or inf) < 1 / edge
+    return decision if beyond else Decision.UNCLEAR
 
 
 def _equal(wanted: Any, found: Any) -> bool:
@@ -351,8 +362,11 @@ def claims(comparison: Comparison) -> bool:
     return comparison.decision in (Decision.FASTER, Decision.SLOWER)
 
 
-def confirmed(first: Comparison, repeat: Comparison) -> Comparison:
-    """A claim with its repetition: itself if both agree, REFUSED if an arm failed meanwhile, else UNSTABLE."""
+def confirmed(first: Comparison, repeat: Comparison, control: Comparison | None = None) -> Comparison:
+    """A claim with its repetition and its control: itself if both contests agree and its interval lies beyond what two
+    binaries of equal work seem apart; REFUSED if an arm failed meanwhile, UNSTABLE if the contests disagree, else
+    UNCLEAR."""
     if repeat.decision is Decision.REFUSED:
-        return replace(repeat, repeat=first)
-    return replace(first, decision=_with_repetition(first.decision, repeat), repeat=repeat)
+        return replace(repeat, repeat=first, control=control)
+    found = replace(first, repeat=repeat, control=control)
+    return replace(found, decision=_believed(first.decision, found))

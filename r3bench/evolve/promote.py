@@ -225,6 +225,8 @@ def _promotion(finalist: Finalist, checked: Checked, comparison: Comparison | No
 def _why_not(comparison: Comparison) -> str:
     if comparison.decision is Decision.REFUSED:
         return f"refused: the {comparison.refused} gave {comparison.verdict.status.value}, {comparison.verdict.detail}"
+    if comparison.in_noise:
+        return f"not surely beyond the {comparison.noise_floor:.1%} that two binaries of equal work seem apart"
     gate = f"{comparison.gate:.0%}"
     return {
         Decision.IDENTICAL: "the same machine code and launch as the baseline",

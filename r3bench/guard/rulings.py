@@ -60,9 +60,6 @@ def rule(compared: Comparison, gate: Gate) -> tuple[Ruling, str]:
         return Ruling.INVALID, disturbed
     ruling = _RULINGS[compared.decision]
     if ruling in (Ruling.SLOWER, Ruling.FASTER):
-        floor = compared.noise_floor or 0.0
-        if _at(compared, floor, ruling) is not ruling:
-            return Ruling.UNCLEAR, _too_noisy(f"two binaries of equal work seem {floor:.1%} apart", compared)
         assert compared.baseline_ns is not None
         ruling = _at(compared, gate.absolute_ns / compared.baseline_ns, ruling)
     return ruling, _sentence(compared, gate, ruling)
@@ -91,6 +88,8 @@ def _sentence(compared: Comparison, gate: Gate, ruling: Ruling) -> str:
     times = f"{ratio(compared)}, from {compared.blocks} blocks"
     if compared.decision is Decision.UNSTABLE:
         return f"a second contest in a fresh process did not confirm it: {times}"
+    if compared.in_noise:
+        return _too_noisy(f"two binaries of equal work seem {compared.noise_floor:.1%} apart", compared)
     if ruling is Ruling.UNCLEAR and compared.smallest_effect > compared.gate:
         return _too_noisy(f"effects below {compared.smallest_effect:.1%} cannot be seen", compared)
     if ruling is Ruling.UNCLEAR:

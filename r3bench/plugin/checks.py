@@ -98,6 +98,7 @@ def check_correctness(item: CaptureItem) -> None:
 def check_timing(item: CaptureItem) -> None:
     """The working tree's kernel against the stored source; fails only with a gate, or when it has no time."""
     from r3bench.model import Configuration, Variant
+    from r3bench.report.words import words
     from r3bench.stats import Decision
 
     limit = gate(item.config)
@@ -114,7 +115,7 @@ def check_timing(item: CaptureItem) -> None:
     item.stash[TIMING] = timing_of(found, samples_ns, server.name)
     keep_time(item, median(samples_ns))
     if limit is not None and found.decision is Decision.SLOWER:
-        raise Finding(f"{item.capture.name}, unit {item.unit}: slower than recorded: {in_words(found)}")
+        raise Finding(f"{item.capture.name}, unit {item.unit}: slower than recorded: {words(found)}")
 
 
 def keep_time(item: CaptureItem, ns: float) -> None:
@@ -145,16 +146,6 @@ def samples_of(item: CaptureItem, found: Comparison, tree: Variant) -> list[floa
 
 def timing_of(found: Comparison, samples_ns: list[float], device: str) -> dict[str, Any]:
     """What travels with the report of a timing item, as plain values."""
-    return {"samples_ns": samples_ns, "decision": found.decision.value, "words": in_words(found), "device": device}
+    from r3bench.report.words import words
 
-
-def in_words(found: Comparison) -> str:
-    """A comparison in one line: speedup with interval, blocks, and what could have been seen."""
-    if found.speedup is None or found.low is None or found.high is None or not found.blocks:
-        return found.decision.value
-    floor = f", noise floor {100 * found.noise_floor:.1f} %" if found.noise_floor is not None else ""
-    return (
-        f"{found.decision.value}, {found.speedup:.3f}x [{found.low:.3f}, {found.high:.3f}] "
-        f"at {100 * found.confidence:.2f} %, {found.blocks} blocks, "
-        f"effects from {100 * found.smallest_effect:.1f} % on visible{floor}"
-    )
+    return {"samples_ns": samples_ns, "decision": found.decision.value, "words": words(found), "device": device}

@@ -201,7 +201,8 @@ class ReplayServer:
 
         Both are verified before and after. A claim is repeated on a fresh device, in a new process with new memory,
         that of being faster on other values, where the recorded kernel takes some: what that does not confirm is
-        UNSTABLE. There the control is timed, too: two binaries of equal work.
+        UNSTABLE. There the control is timed, too, two binaries of equal work; a claim that does not lie beyond what
+        these seem apart is UNCLEAR.
         """
         budget = Budget(kernels=kernels, looks=looks)
 
@@ -215,7 +216,7 @@ class ReplayServer:
             with self._fresh(material, builds[-1]) as placement:
                 known = control(placement, baseline, self._compiler, terms, self._quiet)
                 second = self._repeated(placement, arms, terms, first.decision)
-                return self._calibrated(replace(confirmed(first, second), control=known))
+                return self._calibrated(confirmed(first, second, known))
 
         return self._request(capture, unit, (baseline, candidate), run)
 

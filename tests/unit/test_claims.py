@@ -56,6 +56,8 @@ def changed(data: Any) -> Iterator[tuple[str, Any]]:
         CLAIM,
         comparison(1.0),
         confirmed(CLAIM, comparison(1.0)),
+        confirmed(CLAIM, CLAIM, comparison(1.02)),
+        confirmed(CLAIM, CLAIM, comparison(0.6)),
         identical(0.05, "b"),
         refused(0.05, "candidate", WRONG),
     ],

@@ -16,7 +16,7 @@ from r3bench.guard.documents import COULD_NOT, OTHER, SLOWER, WRONG, About, docu
 from r3bench.guard.rulings import rule
 from r3bench.model import Capture, Status, Verdict
 from r3bench.server import ReplayServer
-from r3bench.stats import Comparison, Decision, refused
+from r3bench.stats import Comparison, Decision, confirmed, refused
 from r3bench.testing import FakeDevice
 from r3bench.worktree import Folder
 
@@ -221,10 +221,11 @@ def test_a_noisy_machine_declines_and_says_so() -> None:
     assert ruling is Ruling.UNCLEAR
     assert detail.startswith("the machine is too noisy to tell (effects below 22.5% cannot be seen, the gate is 5.0%)")
     control = contest(Decision.SLOWER, 0.9, 0.92)
-    ruling, detail = rule(contest(Decision.SLOWER, 0.88, 0.93, control=control), Gate())
+    slower, much_slower = contest(Decision.SLOWER, 0.88, 0.93), contest(Decision.SLOWER, 0.8, 0.82)
+    ruling, detail = rule(confirmed(slower, slower, control), Gate())
     assert ruling is Ruling.UNCLEAR
     assert "two binaries of equal work seem 9.9% apart" in detail
-    assert rule(contest(Decision.SLOWER, 0.8, 0.82, control=control), Gate())[0] is Ruling.SLOWER, "more than that"
+    assert rule(confirmed(much_slower, much_slower, control), Gate())[0] is Ruling.SLOWER, "more than that"
     assert "crosses the gate" in rule(contest(Decision.UNCLEAR, 0.93, 0.97), Gate())[1]
 
 

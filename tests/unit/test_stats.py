@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import combinations_with_replacement, product
 from math import inf, log, log1p
 from statistics import median
@@ -206,6 +207,27 @@ def test_an_agreeing_repetition_confirms() -> None:
 @pytest.mark.parametrize("other", [Decision.SAME, Decision.SLOWER, Decision.UNCLEAR])
 def test_what_a_repetition_does_not_confirm_is_unstable(other: Decision) -> None:
     assert stats.confirmed(comparison(Decision.FASTER), comparison(other)).decision is Decision.UNSTABLE
+
+
+@pytest.mark.parametrize(
+    ("claim", "control", "left"),
+    [
+        (Decision.FASTER, 1.02, Decision.FASTER),
+        (Decision.FASTER, 1.15, Decision.UNCLEAR),
+        (Decision.FASTER, 1 / 1.15, Decision.UNCLEAR),
+        (Decision.SLOWER, 1 / 1.02, Decision.SLOWER),
+        (Decision.SLOWER, 1.15, Decision.UNCLEAR),
+        (Decision.SAME, 1.15, Decision.SAME),
+    ],
+)
+def test_a_claim_lies_beyond_what_two_binaries_of_equal_work_seem_apart(
+    claim: Decision, control: float, left: Decision
+) -> None:
+    low, high = {Decision.FASTER: (1.1, 1.3), Decision.SLOWER: (1 / 1.3, 1 / 1.1)}.get(claim, (0.97, 1.03))
+    first = replace(comparison(claim), low=low, high=high)
+    found = stats.confirmed(first, first, replace(first, speedup=control))
+    assert found.decision is left
+    assert found.in_noise == (left is Decision.UNCLEAR)
 
 
 def test_an_arm_that_fails_in_the_repetition_has_no_speedup() -> None:
