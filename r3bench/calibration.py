@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from math import comb, inf
 from pathlib import Path
@@ -42,6 +41,19 @@ class Rate:
         return f"{found} ({self.date}; at most {most:.0%} at 95 % confidence)"
 
 
+def added(one: Rate, other: Rate) -> Rate:
+    """Two rates of one class as one; the later alone where their gates differ."""
+    if one.gate != other.gate:
+        return other
+    return replace(
+        other,
+        contests=one.contests + other.contests,
+        first=one.first + other.first,
+        claimed=one.claimed + other.claimed,
+        spread=max(one.spread, other.spread),
+    )
+
+
 def class_of(ns: float) -> tuple[float, float]:
     """The class that a kernel of so many nanoseconds belongs to."""
     return next((low, high) for low, high in pairwise(LIMITS_NS) if low <= ns < high)
@@ -67,11 +79,14 @@ def path() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "r3bench" / "calibration.json"
 
 
-def keep(device: str, rates: Iterable[Rate]) -> Path:
-    """Keep the rates of a device in place of older ones; the file is the old or the new one, whatever happens."""
+def keep(device: str, rate: Rate) -> Path:
+    """Add a rate to what is known of a device; the file is the old or the new one, whatever happens."""
     target = path()
     target.parent.mkdir(parents=True, exist_ok=True)
-    known = {**_read(), device: [{**asdict(rate), "high_ns": _finite(rate.high_ns)} for rate in rates]}
+    held = {known.low_ns: known for known in rates(device)}
+    held[rate.low_ns] = added(held.get(rate.low_ns, replace(rate, contests=0, first=0, claimed=0)), rate)
+    plain = [{**asdict(held[low]), "high_ns": _finite(held[low].high_ns)} for low in sorted(held)]
+    known = {**_read(), device: plain}
     handle, temporary = tempfile.mkstemp(dir=target.parent)
     with open(handle, "w") as file:
         file.write(json.dumps(known, indent=1) + "\n")
@@ -79,13 +94,14 @@ def keep(device: str, rates: Iterable[Rate]) -> Path:
     return target
 
 
+def rates(device: str) -> list[Rate]:
+    """What is known of a device, the shortest kernels first."""
+    return [Rate(**{**held, "high_ns": held["high_ns"] or inf}) for held in _read().get(device, [])]
+
+
 def rate_for(device: str, ns: float) -> Rate | None:
     """What is known of a device for kernels of so many nanoseconds."""
-    for held in _read().get(device, []):
-        rate = Rate(**{**held, "high_ns": held["high_ns"] or inf})
-        if rate.low_ns <= ns < rate.high_ns:
-            return rate
-    return None
+    return next((rate for rate in rates(device) if rate.low_ns <= ns < rate.high_ns), None)
 
 
 def _finite(ns: float) -> float | None:

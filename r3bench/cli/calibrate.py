@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,15 +30,20 @@ extern "C" __global__ void settle(const double* from, double* to, int count, int
 }
 """
 COUNT = 1 << 10
+CONTEST_S = 25  # of a contest on two cores, before any was held
 STEPS = (16, 256, 4096, 65536)
 GATES = {"cpu": 0.05}  # elsewhere 1 %
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     text = "measure how often this machine calls two binaries of equal work different, and keep it for reports"
-    parser = commands.add_parser("calibrate", help=text, description=f"{text}; status 1 if it ever does")
+    lasts = f"{len(STEPS)} kernels; 20 contests of each take half an hour or more"
+    kept = "a run that is stopped (ctrl-C) keeps what it has measured, and the next one adds to it"
+    about = f"{text}; status 1 if it ever does. {lasts}; {kept}."
+    parser = commands.add_parser("calibrate", help=text, description=about)
     parser.add_argument("--device", default="auto", help="device to calibrate (default: the best usable)")
-    parser.add_argument("--contests", type=_count, default=20, metavar="N", help="contests per class (default: 20)")
+    each = "contests of each kernel (default: 20)"
+    parser.add_argument("--contests", type=_count, default=20, metavar="N", help=each)
     parser.set_defaults(run=calibrate)
 
 
@@ -49,7 +55,7 @@ def _count(text: str) -> int:
 
 
 def calibrate(arguments: argparse.Namespace) -> int:
-    """Print and keep the rates; 1 if equal work was ever claimed to differ."""
+    """Measure, keep every contest as it ends, print what is known; 1 if equal work was ever claimed to differ."""
     from tabulate import tabulate
 
     from r3bench import calibration
@@ -58,12 +64,29 @@ def calibrate(arguments: argparse.Namespace) -> int:
     device = open_device(arguments.device)
     name, kind = device.name, device.target.device
     device.close()
-    rates = list(_rates(kind, arguments.contests))
-    kept = calibration.keep(name, rates)
-    rows = [(_range(rate), rate.contests, rate.first, rate.claimed, f"{rate.spread:.1%}") for rate in rates]
-    head = ("kernels of", "contests", "differed once", "false alarms", "largest apparent effect")
-    print(f"{name}, gate {rates[0].gate:.0%}\n\n{tabulate(rows, headers=head)}\n\nkept in {kept}")
-    return int(any(rate.claimed for rate in rates))
+    stopped = True
+    with suppress(KeyboardInterrupt):
+        _measure(name, kind, arguments.contests)
+        stopped = False
+    rates = calibration.rates(name)
+    rows = [(_range(rate), rate.contests, rate.first, _alarms(rate), f"{rate.spread:.1%}") for rate in rates]
+    head = ("kernels of", "contests", "claimed once", "false alarms (at most)", "largest apparent effect")
+    shown = tabulate(rows, headers=head)
+    print(f"\n{name}, gate {GATES.get(kind, 0.01):.0%}, all runs together\n\n{shown}\n\n{_LEGEND}")
+    print(f"kept in {calibration.path()}; another run adds to it, and without the file it begins anew")
+    return STOPPED if stopped else int(any(rate.claimed for rate in rates))
+
+
+STOPPED = 128 + signal.SIGINT
+_LEGEND = """\
+claimed once: one contest called equal work faster or slower; false alarm: its repetition in a fresh process did, too,
+beyond the noise floor, which is what a report claims. At most: the rate may be so large, at 95 % confidence."""
+
+
+def _alarms(rate: Rate) -> str:
+    from r3bench.calibration import upper_bound
+
+    return f"{rate.claimed} ({upper_bound(rate.claimed, rate.contests):.0%})"
 
 
 def _range(rate: Rate) -> str:
@@ -71,37 +94,40 @@ def _range(rate: Rate) -> str:
     return f"{low:g} us and more" if high == float("inf") else f"{low:g} to {high:g} us"
 
 
-def _rates(kind: str, contests: int) -> Iterator[Rate]:
-    """One rate for each class of durations that the kernels come to."""
-    from r3bench.calibration import Rate, class_of
+def _measure(name: str, kind: str, contests: int) -> None:
+    """Hold contests of all kernels in turn, so that a run that is stopped knows something of each, and keep each."""
+    from r3bench import calibration
 
-    gate = GATES.get(kind, 0.01)
-    found: dict[tuple[float, float], list[Comparison]] = {}
+    known = max((rate.contests for rate in calibration.rates(name)), default=0)
+    turns = [(number, unit) for number in range(contests) for unit in range(len(STEPS))]
+    began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="r3bench-calibrate-") as folder:
         capture = _recorded(Path(folder), kind)
-        for unit in range(len(STEPS)):
-            for number in range(contests):
-                print(f"\r{unit + 1} of {len(STEPS)} kernels, contest {number + 1}  ", end="", file=sys.stderr)
-                compared = _contest(capture, unit, number, kind, gate)
-                found.setdefault(class_of(compared.baseline_ns or 0.0), []).append(compared)
+        for done, (number, unit) in enumerate(turns):
+            each = (time.monotonic() - began) / done if done else CONTEST_S
+            left = f"about {max(1, round((len(turns) - done) * each / 60))} minutes left"
+            print(f"\rcontest {done + 1} of {len(turns)}, {left}; ctrl-C keeps the rest ", end="", file=sys.stderr)
+            gate = GATES.get(kind, 0.01)
+            calibration.keep(name, _rate(_contest(capture, unit, known + number, kind, gate), gate))
     print(file=sys.stderr)
-    for (low, high), each in sorted(found.items()):
-        yield Rate(
-            low_ns=low,
-            high_ns=high,
-            gate=gate,
-            contests=len(each),
-            first=sum(one.repeat is not None or _claimed(one) for one in each),
-            claimed=sum(map(_claimed, each)),
-            spread=max(abs((one.speedup or 1.0) - 1) for one in each),
-            date=time.strftime("%Y-%m-%d"),
-        )
 
 
-def _claimed(found: Comparison) -> bool:
+def _rate(found: Comparison, gate: float) -> Rate:
+    """One contest as a rate."""
+    from r3bench.calibration import Rate, class_of
     from r3bench.stats import claims
 
-    return claims(found)
+    low, high = class_of(found.baseline_ns or 0.0)
+    return Rate(
+        low_ns=low,
+        high_ns=high,
+        gate=gate,
+        contests=1,
+        first=int(found.repeat is not None or claims(found)),
+        claimed=int(claims(found)),
+        spread=abs((found.speedup or 1.0) - 1),
+        date=time.strftime("%Y-%m-%d"),
+    )
 
 
 def _recorded(folder: Path, kind: str) -> Capture:

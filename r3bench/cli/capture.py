@@ -120,15 +120,18 @@ def diff(arguments: argparse.Namespace) -> int:
 def verify(arguments: argparse.Namespace) -> int:
     from r3bench.devices import open_device
     from r3bench.record.times import times
+    from r3bench.report.words import disturbed
     from r3bench.toolchain import Compiler
 
     with closing(open_device(arguments.device)) as device, Compiler() as compiler:
-        good = True
+        good, conditions = True, device.conditions()
         for capture in _opened(arguments.captures):
             same = _verified(capture, device, compiler, arguments.runs)
             if same and arguments.times:
                 print(f"{capture.path}, unit 0: {times(capture, device, compiler)}", flush=True)
             good = good and same
+    if arguments.times and (line := disturbed([conditions])):
+        print(line)
     return int(not good)
 
 

@@ -32,7 +32,7 @@ def report(arguments: argparse.Namespace) -> int:
     """Print every document that the place holds in one format."""
     found = list(documents(arguments.place))
     for document in found:
-        print(_rendered(document, arguments.format), end="")
+        print(_rendered(document, arguments.format, _folder(arguments.place)), end="")
         below = document["application"] if len(found) > 1 else ""
         try:
             _write(document, arguments, below)
@@ -74,8 +74,14 @@ def documents(place: Path) -> Iterator[Any]:
         yield checked(document(application, kernels, run), place)
 
 
-def _rendered(document: Any, form: str) -> str:
-    from r3bench.report import device_line, table
+def _folder(place: Path) -> Path:
+    """Where the patches of a place lie: ledgers have a folder of their own below it."""
+    folder = (place if place.is_dir() else place.parent).resolve()
+    return folder.parent if folder.name == "ledger" else folder
+
+
+def _rendered(document: Any, form: str, folder: Path) -> str:
+    from r3bench.report import below, device_line, table
     from r3bench.report.files import RENDERINGS
     from r3bench.report.words import warnings
 
@@ -86,6 +92,7 @@ def _rendered(document: Any, form: str) -> str:
             said,
             *warnings(document),
             device_line(document["device"], document["target"]),
+            *(below(document, folder, Path.cwd()) if document["kind"] == "search" else ()),
         )
         return "".join(f"{line}\n" for line in lines if line)
     return RENDERINGS["report.md" if form == "markdown" else f"report.{form}"](document)

@@ -6,7 +6,7 @@ import faulthandler
 import os
 import re
 import shutil
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from math import inf
 from pathlib import Path
@@ -290,7 +290,7 @@ class Searches:
                 every = found[application]
                 for line in (*outdone(searches, kernels), *report.mixed(every), *report.moved_on(every)):
                     terminalreporter.line(line)
-                for line in written(folder.parent, kernels, terminalreporter.config.rootpath):
+                for line in report.below(document, folder.parent, terminalreporter.config.rootpath):
                     terminalreporter.line(line)
             for place in sorted(folder.glob("earlier/*")):
                 if place.stat().st_mtime >= self.began:
@@ -307,28 +307,3 @@ def outdone(searches: Iterable[KernelResult], kernels: Iterable[KernelResult]) -
         if standing[search.kernel] != search.search:
             came_to = f"the search {search.search} came to: {result_word(search)}"
             yield f"{search.kernel}: {came_to}; the report keeps what the search {standing[search.kernel]} found"
-
-
-def written(folder: Path, kernels: list[KernelResult], top: Path) -> Generator[str, None, None]:
-    """Where the report is, the commands that apply the patches one after the other, and the patches left out."""
-    from r3bench.report import applicable, busy_line, file_name, left_out, work_line
-
-    def shown(path: Path) -> Path:
-        return path.relative_to(top) if path.is_relative_to(top) else path
-
-    yield from filter(None, (busy_line(kernels), work_line(kernels)))
-    yield f"report: {shown(folder / 'report.md')}"
-    for kernel in kernels:
-        yield from (f"{failed.detail} (--r3-resume)" for failed in kernel.failures if failed.status == "no answer yet")
-    patches = {kernel.kernel: folder / f"{file_name(kernel.kernel)}.patch" for kernel in kernels}
-    patched = [kernel for kernel in kernels if kernel.after is not None and patches[kernel.kernel].exists()]
-    chosen = applicable(patched)
-    for kernel in chosen:
-        yield f"git apply {shown(patches[kernel.kernel])}"
-    for kernel in kernels:
-        if kernel.after is None and kernel.configuration is not None:
-            using = f"r3bench run --with {shown(folder)} -- ./app runs a CUDA application with it"
-            yield f"configuration: {shown(folder / file_name(kernel.kernel))}.json ({using})"
-    for kernel in patched:
-        if kernel not in chosen:
-            yield f"left out: {shown(patches[kernel.kernel])} {left_out(kernel, chosen)}"

@@ -6,7 +6,7 @@ That surface is private to pytest-benchmark: tests/plugin/test_timings.py fails 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from r3bench.plugin.checks import GUARDED, HISTORY, TIMING
+from r3bench.plugin.options import option
 
 
 @pytest.hookimpl(wrapper=True)
@@ -43,6 +44,8 @@ class Timings:
         if benchmarks is not None:
             benchmarks.benchmarks += [benchmark_entry(name, found) for name, found in self.found.items()]
         yield
+        if benchmarks is not None and option(session.config, "evolve") and not benchmarks.performance_regressions:
+            benchmarks.groups = list(changed(benchmarks.groups or ()))
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -51,11 +54,21 @@ class Timings:
             terminalreporter.section("r3bench: working tree against stored source")
             same = len(self.found) - len(changed)
             if same:
+                taken = "" if option(terminalreporter.config, "evolve") else ", whose least (Min) contests go by"
                 terminalreporter.line(
-                    f"{same} of {len(self.found)} timings: identical machine code, nothing to compare"
+                    f"{same} of {len(self.found)} timings: identical machine code, nothing to compare; "
+                    f"a few windows of each{taken}"
                 )
         for name, found in sorted(changed.items()):
             terminalreporter.line(f"{name}: {found['words']} ({found['device']})")
+
+
+def changed(groups: Iterable[tuple[Any, list[dict[str, Any]]]]) -> Iterator[tuple[Any, list[dict[str, Any]]]]:
+    """The groups of pytest-benchmark's table without kernels whose code is that of their capture: below a search they
+    would only be above what was found. Its files keep them."""
+    for name, rows in groups:
+        if kept := [row for row in rows if row["extra_info"].get("decision") != "identical"]:
+            yield name, kept
 
 
 def benchmark_entry(name: str, found: dict[str, Any]) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass
 
 from r3bench.devices import Device
 from r3bench.model import Capture, Variant
 from r3bench.replay import Builder, Failure, Placement, attempt, build, read_material
+from r3bench.stats import block_statistic
 from r3bench.windows import Arm, fit, procedure_for, warm, window
 
 _WINDOWS = 9
@@ -17,20 +17,24 @@ _WINDOWS = 9
 class Times:
     """Microseconds of a launch: in the application, if that is known; alone, on a GPU with cold caches; and there in
     place, with warm ones, where that gives the same. ``caches``: how many times the caches its memory takes. From 2 on
-    the cold time is the application's; below, that depends on what ran before."""
+    the cold time is the application's; below, that depends on what ran before. ``cold_us`` is the least of the windows,
+    as in contests, ``most_us`` the largest."""
 
     there_us: float | None
     cold_us: float
     warm_us: float | None
     caches: float
+    most_us: float
 
     def __str__(self) -> str:
-        told = f"{self.cold_us:.1f} us alone{self._against(self.cold_us)}"
+        between = f" in the fastest of {_WINDOWS} windows, {self.most_us:.1f} us in the slowest"
+        told = f"{self.cold_us:.1f} us alone{self._against(self.cold_us)}{between}"
         if self.warm_us is not None and self.caches < 2:
-            told += f" with cold caches, {self.warm_us:.1f} us{self._against(self.warm_us)} with warm ones"
+            told += f", with cold caches; {self.warm_us:.1f} us{self._against(self.warm_us)} with warm ones"
         if self.there_us is not None:
             told = f"{self.there_us:.1f} us in the application, {told}"
-        return f"{told}; its memory is {self.caches:.1f} times the caches"
+        size = f"is {self.caches:.1f} times the caches" if self.caches >= 1 else "fits into the caches"
+        return f"{told}; its memory {size}"
 
     def _against(self, time_us: float) -> str:
         return f" ({100 * (time_us / self.there_us - 1):+.1f} %)" if self.there_us else ""
@@ -60,6 +64,6 @@ def _times(capture: Capture, device: Device, compiler: Builder, there_us: float 
         recorded = dict(capture.recorded_on).get("launch_us")
         there = there_us or (float(recorded) if recorded else None)
         caches = placement.ring.clone_bytes / device.cache_bytes
-        return Times(there, statistics.median(samples) / 1e3, hot, caches)
+        return Times(there, block_statistic(samples) / 1e3, hot, caches, max(samples) / 1e3)
     finally:
         placement.release()

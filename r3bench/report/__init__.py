@@ -7,10 +7,10 @@ shown. Files are written under a temporary name and renamed, so a reader sees th
 from r3bench.report.documents import FORMAT, Document, checked, document, load
 from r3bench.report.files import add_run, write, write_application, write_document
 from r3bench.report.html import html
-from r3bench.report.patches import applicable, diff, left_out, mixed, moved_on, overlap, overlap_line, patch
+from r3bench.report.patches import diff, mixed, moved_on, overlap, patch
 from r3bench.report.prose import markdown
 from r3bench.report.runs import Run, gather
-from r3bench.report.terminal import table
+from r3bench.report.terminal import applicable, below, left_out, table
 from r3bench.report.words import busy_line, device_line, file_name, places, work_line
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Run",
     "add_run",
     "applicable",
+    "below",
     "busy_line",
     "checked",
     "device_line",
@@ -33,7 +34,6 @@ __all__ = [
     "mixed",
     "moved_on",
     "overlap",
-    "overlap_line",
     "patch",
     "places",
     "table",

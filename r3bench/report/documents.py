@@ -50,7 +50,7 @@ def document(application: str, kernels: Sequence[KernelResult], run: Run | None 
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "device": kernels[0].device if kernels else "",
         "target": kernels[0].target if kernels else "",
-        "conditions": dict(kernels[0].conditions) if kernels else {},
+        "conditions": _conditions(kernels),
         "reproduce": _reproduce(ordered, run),
         "damaged_ledger_lines": len(run.damage),
         "damage": list(run.damage[:_NAMED_LINES]),
@@ -76,21 +76,45 @@ def portable(result: KernelResult) -> KernelResult:
     return replace(result, capture=name, detail=result.detail.replace(result.capture, name))
 
 
+def _conditions(kernels: Sequence[KernelResult]) -> dict[str, str]:
+    """What was said of the machine while kernels were searched; where that differs, between what, or all of it."""
+    said = [dict(kernel.conditions) for kernel in kernels]
+    names = dict.fromkeys(name for each in said for name in each)
+    return {name: _one_of([each[name] for each in said if name in each]) for name in names}
+
+
+def _one_of(values: Sequence[str]) -> str:
+    different = list(dict.fromkeys(values))
+    try:
+        ordered = sorted(different, key=float)
+    except ValueError:
+        return ", ".join(different)
+    return " to ".join(dict.fromkeys((ordered[0], ordered[-1])))
+
+
 def _reproduce(kernels: Sequence[KernelResult], run: Run) -> str:
-    """The commands that search again, one for each kind of search that gave a result, as far as ledgers tell them;
-    empty where nothing was searched."""
-    groups = {kernel.search: [k for k in kernels if k.search == kernel.search] for kernel in kernels}
-    return " && ".join(_command(group, run.kinds.get(kind, run), len(groups) == 1) for kind, group in groups.items())
+    """The commands that search again, one for all kernels that were searched alike, as far as ledgers tell them; empty
+    where nothing was searched."""
+    groups: dict[str, list[str]] = {}
+    for kernel in kernels:
+        groups.setdefault(_options(kernel, run.searches.get((kernel.kernel, kernel.search), run)), []).append(
+            kernel.capture
+        )
+    return " && ".join(
+        f"pytest --r3-evolve {_where(stores, len(groups) == 1)} {options}" for options, stores in groups.items()
+    )
 
 
-def _command(kernels: Sequence[KernelResult], run: Run, all_: bool) -> str:
-    """The command that searches these kernels again, ``all_`` those of their folder or only some."""
-    settings = run.settings
-    stores = [kernel.capture for kernel in kernels]
+def _where(stores: Sequence[str], all_: bool) -> str:
+    """Captures as arguments: ``all_`` those of their folder or only some."""
     folder = PurePosixPath(stores[0]).parent.as_posix()
-    where = shlex.join([folder] if all_ and len(stores) > 1 else stores)
-    device = shlex.quote(kernels[0].device)
-    first = f"pytest --r3-evolve {where} --r3-device {device} --r3-seed {kernels[0].seed}"
+    return shlex.join([folder] if all_ and len(stores) > 1 else stores)
+
+
+def _options(kernel: KernelResult, run: Run) -> str:
+    """The options under which a kernel was searched."""
+    settings = run.settings
+    first = f"--r3-device {shlex.quote(kernel.device)} --r3-seed {kernel.seed}"
     named = [f"--r3-{name} {settings[name]}" for name in ("search", "iterations", "trials") if settings.get(name)]
     seconds = (settings.get("limits") or {}).get("seconds")
     share = f"--r3-seconds {seconds / (settings.get('kernels') or 1):g}" if isinstance(seconds, int | float) else ""

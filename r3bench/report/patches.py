@@ -80,26 +80,10 @@ def overlap(first: KernelResult, second: KernelResult) -> bool:
     return any(a[0] <= b[1] + _CONTEXT and b[0] <= a[1] + _CONTEXT for a, b in pairs)
 
 
-def applicable(kernels: Sequence[KernelResult]) -> list[KernelResult]:
-    """Results whose patches gain alone and apply one after the other; of those that overlap, the best is kept."""
-    kept: list[KernelResult] = []
-    for result in sorted(kernels, key=lambda k: (-gain_alone(k), k.kernel)):
-        if gain_alone(result) and not any(overlap(result, other) for other in kept):
-            kept.append(result)
-    return kept
-
-
 def gain_alone(result: KernelResult) -> float:
     """The speedup claimed for a patch under the default compiler, all that ``git apply`` brings; 0 for none."""
     alone = result.arm("patch")
     return alone.speedup or 0.0 if alone is not None and alone.decision is Decision.FASTER else 0.0
-
-
-def left_out(result: KernelResult, chosen: Iterable[KernelResult]) -> str:
-    """Why a patch is not among those to apply."""
-    if not gain_alone(result):
-        return f"gains only with its configuration, {file_name(result.kernel)}.json"
-    return overlap_line(result, chosen)
 
 
 def overlap_line(result: KernelResult, others: Iterable[KernelResult]) -> str:

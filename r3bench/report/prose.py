@@ -18,6 +18,7 @@ from r3bench.report.words import (
     course,
     duration,
     marker,
+    own_line,
     places,
     result_word,
     source_name,
@@ -42,15 +43,16 @@ def markdown(document: Document) -> str:
     busy = busy_line(kernels)
     parts += [as_sentence(escape(busy)), ""] if busy else []
     parts += [part for line in warnings(document) for part in (as_sentence(escape(line, 1000)), "")]
-    work = work_line(kernels)
-    parts += [as_sentence(work), ""] if work else []
     parts += short_grid((*HEAD, "evaluations"), [[*row(kernel), str(kernel.evaluations)] for kernel in kernels])
     parts += _in_application(document["in_application"]) if "in_application" in document else []
     compared = list(kinds.rows(entries))
     parts += ["", "Kinds of search that were run:", "", *short_grid(kinds.HEAD, compared)] if compared else []
     parts += ["", "To reproduce:", "", command(document["reproduce"])] if kernels else []
     parts += ["", *folded("How to read this", _legend(entries, kernels))]
-    sections = ("\n".join(_folded_section(entry)) for entry in entries)
+    work = work_line(kernels)
+    parts += ["", *folded("How busy the device was", [as_sentence(work)])] if work else []
+    wheres = (own_line(kernel, document) for kernel in kernels)
+    sections = ("\n".join(_folded_section(*each)) for each in zip(entries, wheres, strict=True))
     return bounded("\n".join(parts), sections, "The other kernels are in report.html.")
 
 
@@ -111,16 +113,17 @@ def _legend(entries: Sequence[Entry], kernels: Sequence[KernelResult]) -> Iterat
         yield f"- rule *{escape(rule)}*: {escape(sentence)}"
 
 
-def _folded_section(entry: Entry) -> Iterator[str]:
-    return folded(f"{entry['kernel']}: {result_word(result_of(entry))}", _section(entry))
+def _folded_section(entry: Entry, where: str) -> Iterator[str]:
+    return folded(f"{entry['kernel']}: {result_word(result_of(entry))}", _section(entry, where))
 
 
-def _section(entry: Entry) -> Iterator[str]:
+def _section(entry: Entry, where: str) -> Iterator[str]:
     result = result_of(entry)
     yield (
         f"{escape(result_word(result).capitalize())}: {escape(result.detail)}. Baseline: {escape(result.baseline)}, "
         + (f"{baseline_time(result)} a launch; {result.evaluations} evaluations, seed {result.seed}.")
     )
+    yield from [escape(where)] if where else []
     yield ""
     for arm in result.arms:
         yield f"- {escape(arm.name)}: {escape(words(arm.comparison))}"

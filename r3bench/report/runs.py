@@ -21,7 +21,7 @@ _PICTURES = 4  # of wrong results, for each kernel
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """What was read beside the results: settings and options of the searches, what is wrong with damaged lines, and per
-    kernel the document's parts. ``kinds`` tells the settings and options apart by kind of search.
+    kernel the document's parts. ``searches`` tells the settings and options apart by kernel and kind of search.
 
     ``parts`` maps a kernel to ``convergence``, ``searches``, ``archive``, ``replies`` and ``pictures``, each only where
     there is any.
@@ -31,7 +31,7 @@ class Run:
     options: Mapping[str, str] = field(default_factory=dict)
     damage: Sequence[str] = ()
     parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    kinds: Mapping[str, Run] = field(default_factory=dict)
+    searches: Mapping[tuple[str, str], Run] = field(default_factory=dict)
 
     def of(self, kernel: str) -> dict[str, Any]:
         return dict(self.parts.get(kernel, {}))
@@ -65,23 +65,23 @@ def gather(ledgers: Iterable[Path]) -> tuple[dict[str, list[KernelResult]], Run]
     of :func:`_standing`; the others add to its ``convergence`` and ``searches``.
     """
     found: dict[str, list[_Search]] = {}
-    runs: dict[str, Run] = {}
+    runs: dict[tuple[str, str], Run] = {}
     damage: list[str] = []
     for path in sorted(ledgers, key=lambda path: (path.name.count("."), path.name)):
         records, torn = read(path)
         damage += torn
-        run = next((r for r in records if r["kind"] == "run" and "settings" in r), {})
+        run = next((r for r in reversed(records) if r["kind"] == "run" and "settings" in r), {})  # resumed: the last
         for result in results(records):
             own = [record for record in records if _kernel(record) == result.kernel]
             found.setdefault(result.kernel, []).append(_Search(result, own))
-            runs.setdefault(result.search, Run(settings=run.get("settings", {}), options=run.get("options", {})))
+            runs[result.kernel, result.search] = Run(settings=run.get("settings", {}), options=run.get("options", {}))
     standing = {kernel: _standing(searches) for kernel, searches in found.items()}
     parts = {kernel: _parts(searches, standing[kernel]) for kernel, searches in found.items()}
     applications: dict[str, list[KernelResult]] = {}
     for kernel, search in standing.items():
         applications.setdefault(kernel.split("/")[0], []).append(search.result)
     first = next(iter(runs.values()), Run())
-    return applications, replace(first, damage=damage, parts=parts, kinds=runs)
+    return applications, replace(first, damage=damage, parts=parts, searches=runs)
 
 
 def _kernel(record: Record) -> Any:

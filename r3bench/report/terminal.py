@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from tabulate import tabulate
 
 from r3bench.ledger import KernelResult
 from r3bench.report import guards
-from r3bench.report.documents import Document, result_of
-from r3bench.report.words import baseline_time, one_line, result_word, speedup
+from r3bench.report.documents import Document, Entry, result_of
+from r3bench.report.patches import gain_alone, overlap_words
+from r3bench.report.words import baseline_time, busy_line, one_line, result_word, speedup
 
 HEAD = ("kernel", "result", "patch alone", "with configuration", "baseline")
 _NARROW = ("kernel", "result", "patch", "with config.", "baseline")
@@ -20,19 +23,19 @@ Layout = tuple[Sequence[Sequence[str]], Sequence[str]]
 def table(document: Document, width: int = 100) -> str:
     """A search's kernels, largest gain first, or a guard's, worst first; no line longer than ``width`` characters.
 
-    Where it is too narrow, first the intervals go, then long names are broken into lines.
+    Where it is too narrow, intervals are written shorter, then cells are broken into lines; an interval always stands.
     """
     if document["kind"] == "guard":
         return _fitted(guards.layouts(document), width)
     kernels = [result_of(entry) for entry in document["kernels"]]
-    full, short = ([row(kernel, intervals=wanted) for kernel in kernels] for wanted in (True, False))
+    full, short = ([row(kernel, to) for kernel in kernels] for to in (" to ", "-"))
     return _fitted([(full, HEAD), (full, _NARROW), (short, _NARROW)], width)
 
 
 def _fitted(layouts: Sequence[Layout], width: int) -> str:
     """The first layout that fits; the last one broken into lines where none does."""
     last_rows, last_head = layouts[-1]
-    broken = [(last_rows, last_head, limit) for limit in (24, 16, 12, 9, 7)]
+    broken = [(last_rows, last_head, limit) for limit in (24, 16, 12, 11, 9, 7)]
     for rows, head, limit in (*((rows, head, None) for rows, head in layouts), *broken):
         text = str(tabulate(_safe(rows), headers=head, tablefmt="simple", maxcolwidths=limit, maxheadercolwidths=limit))
         if max(len(line) for line in text.splitlines()) <= width:
@@ -44,8 +47,56 @@ def _safe(rows: Iterable[Sequence[str]]) -> list[list[str]]:
     return [[one_line(cell) for cell in row] for row in rows]
 
 
-def row(result: KernelResult, *, intervals: bool = True) -> list[str]:
-    """Kernel, result, the two speedups, the baseline's time."""
+def row(result: KernelResult, to: str = " to ") -> list[str]:
+    """Kernel, result, the two speedups with ``to`` between their bounds, the baseline's time."""
     full = result.arm("patch and configuration") or result.arm("configuration")
-    speedups = [speedup(comparison, intervals) for comparison in (result.arm("patch"), full)]
+    speedups = [speedup(comparison, to) for comparison in (result.arm("patch"), full)]
     return [result.kernel.split("/", 1)[-1], result_word(result), *speedups, baseline_time(result)]
+
+
+# -- what comes next --------------------------------------------------------------------------------------------------
+
+
+def below(document: Document, folder: Path, top: Path) -> Iterator[str]:
+    """What stands below a search's table: what disturbed it, where the report in ``folder`` is, the commands that apply
+    its patches one after the other, and the patches left out; paths are shown from ``top``."""
+
+    def shown(name: str) -> str:
+        path = folder / name
+        return shlex.quote(str(path.relative_to(top) if path.is_relative_to(top) else path))
+
+    entries = document["kernels"]
+    kernels = [result_of(entry) for entry in entries]
+    yield from filter(None, [busy_line(kernels)])
+    if (folder / "report.md").is_file():
+        yield f"report: {shown('report.md')}"
+    for kernel in kernels:
+        yield from (f"{failed.detail} (--r3-resume)" for failed in kernel.failures if failed.status == "no answer yet")
+    patched = [entry for entry in entries if entry["patch_file"] and (folder / entry["patch_file"]).is_file()]
+    chosen = applicable(patched)
+    yield from (f"git apply {shown(name)}" for name in chosen)
+    using = f"(r3bench run --with {shown('')} -- ./app runs a CUDA application with it)"
+    for entry in entries:
+        if not entry["patch_file"] and entry["configuration_file"]:
+            yield f"configuration: {shown(entry['configuration_file'])} {using}"
+    for entry in patched:
+        if entry["patch_file"] not in chosen:
+            yield f"left out: {shown(entry['patch_file'])} {left_out(entry, chosen)}"
+
+
+def applicable(entries: Iterable[Entry]) -> list[str]:
+    """Patches that gain alone and apply one after the other, the best first and kept where others overlap with it."""
+    gains = {entry["patch_file"]: gain_alone(result_of(entry)) for entry in entries}
+    overlaps = {entry["patch_file"]: {*entry["overlaps"]} for entry in entries}
+    kept: list[str] = []
+    for name in sorted(gains, key=lambda name: (-gains[name], name)):
+        if gains[name] and not overlaps[name] & {*kept}:
+            kept.append(name)
+    return kept
+
+
+def left_out(entry: Entry, chosen: Iterable[str]) -> str:
+    """Why a patch is not among those to apply."""
+    if not gain_alone(result_of(entry)):
+        return f"gains only with its configuration, {entry['configuration_file']}"
+    return overlap_words([name for name in entry["overlaps"] if name in chosen])

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from r3bench.ledger import KernelResult
-from r3bench.stats import Comparison, Decision
+from r3bench.stats import Comparison, Decision, claims
 
 _NAMED = 5  # damaged lines
 
@@ -70,14 +70,17 @@ def words(comparison: Comparison, ratio: str = "") -> str:
         return "identical machine code and launch, nothing was timed"
     floor = comparison.noise_floor
     control = f"; two binaries of equal work seem {floor:.1%} apart" if floor is not None else ""
+    alarms = dict(comparison.conditions).get("false_alarms") if claims(comparison) else None
+    rate = f"; false alarms of this machine: {alarms}" if alarms else ""
     return (
         f"{comparison.decision.value}, {ratio or speedup(comparison)} at {comparison.confidence:.2%} confidence from "
         f"{comparison.blocks} blocks; smallest effect that could have been seen {comparison.smallest_effect:.1%}"
-        f"{control}"
+        f"{control}{rate}"
     )
 
 
-def speedup(comparison: Comparison | None, interval: bool = True) -> str:
+def speedup(comparison: Comparison | None, to: str = " to ") -> str:
+    """A speedup with its interval, whose bounds ``to`` stands between."""
     if comparison is None:
         return "-"
     if comparison.speedup is None:
@@ -85,9 +88,9 @@ def speedup(comparison: Comparison | None, interval: bool = True) -> str:
     if comparison.decision is Decision.UNSTABLE:
         return "unstable"
     timed = comparison.low is not None and comparison.high is not None and comparison.decision is not Decision.IDENTICAL
-    if not timed or not interval:
+    if not timed:
         return f"{comparison.speedup:.2f}x"
-    return f"{comparison.speedup:.2f}x ({comparison.low:.2f} to {comparison.high:.2f})"
+    return f"{comparison.speedup:.2f}x ({comparison.low:.2f}{to}{comparison.high:.2f})"
 
 
 def claimed(result: KernelResult) -> float:
@@ -119,12 +122,9 @@ def grouped(stages: Iterable[tuple[str, float]]) -> dict[str, list[tuple[str, fl
 
 
 def _spent_on(stages: Iterable[tuple[str, float]]) -> str:
-    held = list(stages)
-    parts = [(name.removeprefix("device: "), seconds) for name, seconds in held if ":" in name]
     return "; ".join(
-        f"{group} {sum(seconds for _, seconds in found):.1f} s ({_listed(found)}"
-        f"{f'; of it {_listed(parts)}' if group == 'device' and parts else ''})"
-        for group, found in grouped(held).items()
+        f"{group} {sum(seconds for _, seconds in found):.1f} s ({_listed(found)})"
+        for group, found in grouped(stages).items()
     )
 
 
@@ -167,7 +167,12 @@ def busy_line(kernels: Iterable[KernelResult]) -> str:
     found = [(kernel.kernel, dict(kernel.conditions)) for kernel in kernels]
     conditions = [each for _, each in found]
     moved = [f"the memory of {name} was relocated {each['relocated']}" for name, each in found if "relocated" in each]
-    return "; ".join(filter(None, (_busy_cores(conditions) or _busy_gpu(conditions), *moved)))
+    return "; ".join(filter(None, (disturbed(conditions), *moved)))
+
+
+def disturbed(conditions: Sequence[Mapping[str, str]]) -> str:
+    """What else ran on the device, by what it said; empty where nothing did."""
+    return _busy_cores(conditions) or _busy_gpu(conditions)
 
 
 def work_line(kernels: Sequence[KernelResult]) -> str:
@@ -201,7 +206,8 @@ def _busy_cores(found: Sequence[Mapping[str, str]]) -> str:
     if not 0 < number < load:
         return ""
     return (
-        f"the machine was busy (load {load:.1f} on {number} core{'s' * (number > 1)}): intervals are wide, "
+        f"the machine was busy (load {load:.1f} on {number} core{'s' * (number > 1)}, r3bench's own included): "
+        "intervals are wide, "
         "run again on a quiet machine"
     )
 
@@ -211,6 +217,13 @@ def where_line(document: Mapping[str, Any]) -> str:
     told = [form.format(document["conditions"][key]) for key, form in _TOLD.items() if key in document["conditions"]]
     machine = f" Machine: {', '.join(told)}." if told else ""
     return device_line(document["device"], document["target"]) + machine
+
+
+def own_line(result: KernelResult, document: Mapping[str, Any]) -> str:
+    """What was said of the machine while this kernel was searched, where that was not so for all; else empty."""
+    own, every = dict(result.conditions), document["conditions"]
+    told = [form.format(own[key]) for key, form in _TOLD.items() if key in own and own[key] != every.get(key)]
+    return f"While it was searched: {', '.join(told)}." if told else ""
 
 
 _TOLD = {

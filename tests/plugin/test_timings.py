@@ -37,6 +37,14 @@ def test_json_holds_every_sample_in_seconds(project: pytest.Pytester) -> None:
         assert row["extra_info"]["decision"] == "identical"
 
 
+def test_below_a_search_the_table_leaves_out_identical_code_and_the_files_keep_it(project: pytest.Pytester) -> None:
+    chosen = ("captures", "-k", "timing and scale", "--r3-evolve", "--benchmark-json=out.json")
+    result = project.runpytest(*chosen)
+    result.assert_outcomes(passed=2, deselected=8)
+    result.stdout.no_fnmatch_line("*benchmark: *")
+    assert len(json.loads((project.path / "out.json").read_text())["benchmarks"]) == 2
+
+
 def test_the_window_that_warms_up_is_not_shown(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[float] = []
 

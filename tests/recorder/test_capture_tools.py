@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -74,13 +75,23 @@ def test_verify_times_a_launch(capture: Path, tool: Tool) -> None:
 
 
 def test_times_beside_the_application() -> None:
-    assert str(Times(100.0, 98.0, None, 2.5)) == (
-        "100.0 us in the application, 98.0 us alone (-2.0 %); its memory is 2.5 times the caches"
+    assert str(Times(100.0, 98.0, None, 2.5, 99.0)) == (
+        "100.0 us in the application, 98.0 us alone (-2.0 %) in the fastest of 9 windows, 99.0 us in the slowest; "
+        "its memory is 2.5 times the caches"
     )
-    assert str(Times(10.0, 12.0, 9.0, 0.5)) == (
-        "10.0 us in the application, 12.0 us alone (+20.0 %) with cold caches, 9.0 us (-10.0 %) with warm ones; "
-        "its memory is 0.5 times the caches"
+    assert str(Times(10.0, 12.0, 9.0, 0.02, 30.0)) == (
+        "10.0 us in the application, 12.0 us alone (+20.0 %) in the fastest of 9 windows, 30.0 us in the slowest, "
+        "with cold caches; 9.0 us (-10.0 %) with warm ones; its memory fits into the caches"
     )
+
+
+def test_times_taken_on_a_busy_machine_say_so(capture: Path, tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for load, busy in ((1000.0, True), (0.0, False)):
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, load, load))
+        status, text = tool("verify", "--device", "cpu", "--runs", "1", "--times", capture)
+        assert status == 0
+        assert re.search(r"[0-9.]+ us alone in the fastest of 9 windows, [0-9.]+ us in the slowest", text)
+        assert ("the machine was busy (load 1000.0 on " in text) is busy
 
 
 def test_no_replay_verifies_nothing(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:

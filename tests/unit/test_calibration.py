@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from math import inf
 from pathlib import Path
 
 import pytest
 
-from r3bench.calibration import Rate, class_of, keep, path, rate_for, upper_bound
+from r3bench.calibration import Rate, class_of, keep, path, rate_for, rates, upper_bound
+from r3bench.cli import calibrate, main
+from r3bench.report.words import words
+from r3bench.stats import Comparison
+from tests.search.fake_server import comparison
 
 SHORT = Rate(low_ns=0.0, high_ns=1e4, gate=0.01, contests=40, first=2, claimed=0, spread=0.012, date="2026-01-02")
 
@@ -33,8 +38,10 @@ def test_every_time_has_a_class() -> None:
 
 def test_what_is_kept_is_found_by_device_and_time() -> None:
     long = replace(SHORT, low_ns=1e6, high_ns=inf, claimed=1)
-    keep("gpu", [SHORT])
-    assert keep("cpu", [SHORT, long]) == path()
+    keep("gpu", SHORT)
+    keep("cpu", long)
+    assert keep("cpu", SHORT) == path()
+    assert rates("cpu") == [SHORT, long]
     assert rate_for("cpu", 5_000) == SHORT
     assert rate_for("cpu", 5e9) == long
     assert rate_for("cpu", 5e5) is None
@@ -47,5 +54,46 @@ def test_a_damaged_file_counts_as_none_and_is_written_anew() -> None:
     path().parent.mkdir()
     path().write_text("{")
     assert rate_for("cpu", 1.0) is None
-    keep("cpu", [SHORT])
+    keep("cpu", SHORT)
     assert rate_for("cpu", 1.0) == SHORT
+
+
+def test_what_is_measured_later_is_added_unless_its_gate_is_another() -> None:
+    keep("cpu", SHORT)
+    keep("cpu", replace(SHORT, contests=1, first=1, claimed=1, spread=0.2, date="2026-02-03"))
+    assert rates("cpu") == [replace(SHORT, contests=41, first=3, claimed=1, spread=0.2, date="2026-02-03")]
+    other = replace(SHORT, gate=0.05, contests=1)
+    keep("cpu", other)
+    assert rates("cpu") == [other]
+
+
+def test_a_claim_carries_the_rate_and_other_answers_do_not() -> None:
+    conditions = (("false_alarms", str(SHORT)),)
+    said = "; false alarms of this machine: 0 of 40 at gate 1% (2026-01-02; at most 7% at 95 % confidence)"
+    assert words(replace(comparison(1.5), conditions=conditions)).endswith(said)
+    assert "false alarms" not in words(replace(comparison(1.0), conditions=conditions))
+
+
+def test_a_stopped_run_keeps_every_contest_that_ended(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held: list[tuple[int, int]] = []
+
+    def contest(capture: object, unit: int, number: int, kind: str, gate: float) -> Comparison:
+        if len(held) == 5:
+            raise KeyboardInterrupt
+        held.append((unit, number))
+        return comparison(1.0, baseline_ns=1e3 * 10**unit)
+
+    monkeypatch.setattr(calibrate, "_recorded", lambda folder, kind: None)
+    monkeypatch.setattr(calibrate, "_contest", contest)
+    assert main(["calibrate", "--device", "cpu"]) == 130
+    assert held == [(0, 0), (1, 0), (2, 0), (3, 0), (0, 1)]
+    assert [rate.contests for rate in rates("cpu")] == [2, 1, 1, 1]
+    said = capsys.readouterr()
+    assert re.search(r"0 to 10 us +2 +0 +0 \(78%\)", said.out)
+    assert "another run adds to it" in said.out
+    assert "contest 1 of 80, about 33 minutes left" in said.err
+    held.clear()
+    main(["calibrate", "--device", "cpu", "--contests", "1"])
+    assert held == [(0, 2), (1, 2), (2, 2), (3, 2)], "other binaries than before"

@@ -53,7 +53,14 @@ def test_markdown_has_the_table_with_its_legend() -> None:
 def test_stages_are_told_by_what_they_kept_busy_and_parts_of_the_gain_by_name() -> None:
     result = replace(
         result_of(large(kernels=1)["kernels"][0]),
-        stages=(("emit", 2.0), ("frontend", 1.0), ("load", 0.5), ("queue build", 4.0), ("time", 1.0)),
+        stages=(
+            ("device: ping", 0.2),
+            ("emit", 2.0),
+            ("frontend", 1.0),
+            ("load", 0.5),
+            ("queue build", 4.0),
+            ("time", 1.0),
+        ),
         split=(Share(name="source", factor=1.5), Share(name="passes", factor=None)),
     )
     told = " ".join(course(result))

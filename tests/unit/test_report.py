@@ -15,7 +15,6 @@ from r3bench.errors import LedgerError
 from r3bench.ledger import Arm, Failures, KernelResult, Ledger, Promotion, SourceResult
 from r3bench.model import Status, Verdict
 from r3bench.nouns import encode
-from r3bench.plugin.searches import written
 from r3bench.report import guards
 from r3bench.stats import Comparison, Decision, identical, refused
 from tests.search.fake_server import comparison
@@ -158,10 +157,10 @@ def test_patches_of_one_region_overlap(first: tuple[int, ...], second: tuple[int
 
 def test_the_patches_that_are_offered_apply_one_after_the_other(tmp_path: Path) -> None:
     results = [edited("x", 3, 20, gain=1.2), edited("z", 3, 30, gain=1.9), edited("far", 50, gain=1.1), PLAIN]
-    offered = report.applicable(results)
-    assert [k.kernel for k in offered] == ["demo/z", "demo/far"], "largest gain first; x changes line 3 as z does"
+    offered = report.applicable(report.document("demo", results)["kernels"])
+    assert offered == ["z.patch", "far.patch"], "largest gain first; x changes line 3 as z does"
     report.write_application("demo", results, tmp_path / "reports")
-    file = repository(tmp_path / "tree", offered[0])
+    file = repository(tmp_path / "tree", results[1])
     for name in ("z", "far"):
         assert apply(tmp_path / "tree", tmp_path / "reports" / "demo" / f"{name}.patch") == 0
     assert apply(tmp_path / "tree", tmp_path / "reports" / "demo" / "x.patch", "--check") != 0
@@ -175,9 +174,11 @@ def test_a_patch_that_gains_only_with_its_configuration_is_not_offered_alone() -
     alone = Arm(name="patch", comparison=replace(comparison(0.95), decision=Decision.UNCLEAR))
     slow = replace(slow, arms=(both, alone))
     fast = edited("fast", 30)
-    assert report.applicable([slow, fast]) == [fast]
-    assert report.left_out(slow, [fast]) == "gains only with its configuration, slow.json"
-    assert "overlaps with fast.patch" in report.left_out(edited("other", 30), [fast])
+    entries = {e["kernel"]: e for e in report.document("demo", [slow, fast, edited("other", 30)])["kernels"]}
+    assert report.applicable([entries["demo/slow"], entries["demo/fast"]]) == ["fast.patch"]
+    gains = "gains only with its configuration, slow.json"
+    assert report.left_out(entries["demo/slow"], ["fast.patch"]) == gains
+    assert "overlaps with fast.patch" in report.left_out(entries["demo/other"], ["fast.patch"])
 
 
 def test_every_patch_that_does_not_overlap_applies_after_the_other(tmp_path: Path) -> None:
@@ -197,7 +198,8 @@ def test_an_overlap_is_told_everywhere(tmp_path: Path) -> None:
     assert "It overlaps with z.patch: apply one, then search again." in (tmp_path / "demo" / "x.patch").read_text()
     assert "- it overlaps with x.patch: apply one, then search again" in (tmp_path / "demo" / "report.md").read_text()
     assert json.loads((tmp_path / "demo" / "report.json").read_text())["kernels"][0]["overlaps"] == ["x.patch"]
-    lines = list(written(tmp_path / "demo", results, tmp_path))
+    document = report.load(tmp_path / "demo" / "report.json")
+    lines = list(report.below(document, tmp_path / "demo", tmp_path))
     assert lines == [
         "report: demo/report.md",
         "git apply demo/z.patch",
@@ -361,7 +363,7 @@ def test_a_configuration_is_told_in_words_with_its_use(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("loads", "expected"),
     [
-        (("7.8",), "The machine was busy (load 7.8 on 2 cores): intervals are wide, run again on a quiet machine."),
+        (("7.8",), "The machine was busy (load 7.8 on 2 cores, r3bench's own included): intervals"),
         (("7.8", "9.1"), "load 7.8 on 2 cores"),
         (("1.9",), ""),
         (("0.3", "3.0"), ""),
@@ -370,10 +372,11 @@ def test_a_configuration_is_told_in_words_with_its_use(tmp_path: Path) -> None:
 )
 def test_a_busy_machine_is_told(loads: tuple[str, ...], expected: str) -> None:
     kernels = [replace(PLAIN, conditions=(("cores", "2"), ("load", load))) for load in loads]
-    text = report.markdown(report.document("demo", kernels or [replace(PLAIN, conditions=())]))
+    document = report.document("demo", kernels or [replace(PLAIN, conditions=())])
+    text = report.markdown(document)
     assert expected in text
     assert bool(expected) is ("busy" in text)
-    assert bool(expected) is any("busy" in line for line in written(Path("reports"), kernels, Path()))
+    assert bool(expected) is any("busy" in line for line in report.below(document, Path("reports"), Path()))
 
 
 @pytest.mark.parametrize(
@@ -443,19 +446,28 @@ def test_the_report_holds_no_absolute_path(tmp_path: Path, monkeypatch: pytest.M
     assert report.document("demo", [result])["kernels"][0]["capture"] == "captures/k.zarr", "relative to its repository"
 
 
-@pytest.mark.parametrize("width", [60, 80, 100, 200])
-def test_the_table_fits_the_terminal(width: int) -> None:
+@pytest.mark.parametrize("width", [60, 70, 80, 100, 200])
+def test_the_table_fits_the_terminal_and_keeps_every_interval(width: int) -> None:
     long = replace(IMPROVED, kernel="demo/" + "a_very_long_kernel_name_" * 4)
     text = report.table(report.document("demo", [PLAIN, IMPROVED, long]), width)
     assert max(len(line) for line in text.splitlines()) <= width
     assert "no gain" in " ".join(text.split())
+    assert text.count("1.25x") == text.count("1.75x") == 2
+    for bounds in (("1.24", "1.26"), ("1.73", "1.77")):
+        assert [text.count(bound) for bound in bounds] == [2, 2]
+
+
+def test_at_80_columns_a_kernel_is_one_line_with_its_intervals() -> None:
+    named = replace(IMPROVED, kernel="demo/tendencies_x")
+    lines = report.table(report.document("demo", [named]), 80).splitlines()
+    assert lines[2].split()[:6] == ["tendencies_x", "improved", "1.25x", "(1.24-1.26)", "1.75x", "(1.73-1.77)"]
 
 
 def test_the_table_names_both_gains_and_starts_with_the_largest() -> None:
     lines = report.table(report.document("demo", [PLAIN, IMPROVED]), 80).splitlines()
     assert lines[2].split()[0] == "k"
     assert "1.25x (1.24 to 1.26)" in lines[2]
-    assert "1.75x (1.73 to 1.77)" in lines[2]
+    assert "1.75x (1.73 to 1.77)" in lines[2], "there is room"
 
 
 def test_a_kernel_that_does_not_replay_is_in_the_table() -> None:

@@ -44,6 +44,21 @@ def test_every_format_from_folder_ledger_and_document(run: Path, capsys: pytest.
     assert {path.name for path in run.glob("report.*")} == {"report.json", "report.md", "report.html"}
 
 
+def test_the_terminal_says_what_a_search_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    busy = replace(IMPROVED, conditions=(("cores", "2"), ("load", "7.8")))
+    with Ledger.open(tmp_path / "reports" / "demo" / "ledger" / "k.jsonl") as ledger:
+        ledger.append("result", result=encode(busy))
+    report.write([tmp_path / "reports/demo/ledger/k.jsonl"], tmp_path / "reports")
+    for place in ("reports/demo", "reports/demo/report.json", "reports/demo/ledger/k.jsonl", "reports/demo/ledger"):
+        assert main(["report", place]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert any(line.startswith("the machine was busy (load 7.8 on 2 cores") for line in lines)
+        assert lines[-2:] == ["report: reports/demo/report.md", "git apply reports/demo/k.patch"]
+
+
 @pytest.mark.parametrize("form", ["terminal", "markdown", "html"])
 def test_a_ledger_changed_by_hand_is_told(run: Path, capsys: pytest.CaptureFixture[str], form: str) -> None:
     ledger = run / "ledger" / "k.jsonl"

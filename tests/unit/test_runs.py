@@ -39,7 +39,7 @@ def outcome(ns: float | None, unit: int = 0, picture: tuple[str, ...] = ()) -> d
 
 
 def written(
-    folder: Path, name: str, result: KernelResult, records: list[tuple[str, dict[str, Any]]], **settings: str
+    folder: Path, name: str, result: KernelResult, records: list[tuple[str, dict[str, Any]]], **settings: Any
 ) -> Path:
     path = folder / name
     with Ledger.open(path) as ledger:
@@ -132,6 +132,32 @@ def test_the_largest_claim_of_any_search_of_the_same_text_is_the_result_and_has_
         "demo/k: the search bo came to: improved; the report keeps what the search full found"
     ]
     assert not list(outdone([bo], [bo]))
+
+
+def test_what_a_merged_report_says_of_a_search_is_said_of_that_one(tmp_path: Path) -> None:
+    machine = replace(IMPROVED, conditions=(("cores", "2"), ("load", "0.4")))
+    one = replace(machine, kernel="demo/one", capture="captures/demo/one.zarr")
+    two = replace(machine, kernel="demo/two", capture="captures/demo/two.zarr")
+    later = replace(machine, conditions=(("cores", "2"), ("load", "7.9")))
+    paths = [written(tmp_path, f"{r.kernel[5:]}.jsonl", r, [], limits={"seconds": 20.0}, kernels=2) for r in (one, two)]
+    paths.append(written(tmp_path, "k.jsonl", later, [], limits={"seconds": 10.0}, kernels=1))
+    with Ledger.open(paths[-1], resume=True) as ledger:
+        ledger.append("run", format=1, settings={"trials": 3, "limits": {"seconds": 4.0}, "kernels": 1}, options={})
+        ledger.append("result", kernel=later.kernel, result=encode(later))
+    found, run = gather(paths)
+    document = report.document("demo", found["demo"], run)
+    rest = "--r3-device cpu --r3-seed 1 --r3-trials 3 --r3-seconds"
+    assert sorted(document["reproduce"].split(" && ")) == [
+        f"pytest --r3-evolve captures/demo/k.zarr {rest} 4",
+        f"pytest --r3-evolve captures/demo/one.zarr captures/demo/two.zarr {rest} 10 --r3-gate 5",
+    ]
+    assert document["conditions"] == {"cores": "2", "load": "0.4 to 7.9"}
+    for text in (report.markdown(document), report.html(document)):
+        assert "2 cores, load 0.4 to 7.9" in text
+        assert text.count("While it was searched: load 0.4.") == 2
+        assert text.count("While it was searched: load 7.9.") == 1
+    alike = report.document("demo", [one, two], run)
+    assert "While it was searched" not in report.markdown(alike)
 
 
 def test_a_claim_of_an_earlier_text_is_no_result_of_the_text_searched_last(tmp_path: Path) -> None:

@@ -103,10 +103,11 @@ def memory_roof(kernels: Sequence[Written]) -> Markup:
     for kernel in kernels:
         at = x(kernel.nbytes)
         marks.append(line(at, y(kernel.before_ns), at, y(kernel.after_ns), "whisker faster"))
-        share = f"{kernel.name}: {Predicted(kernel.roof_ns.value / kernel.after_ns):.0%} of the speed of writing alone"
+        share = Predicted(100 * kernel.roof_ns.value / kernel.after_ns)
+        said = f"{kernel.name}: {share:.2g} % of the speed of writing alone"
         marks.append(titled("circle", kernel.name, cx=at, cy=y(kernel.before_ns), r=4, class_="mark"))
         if kernel.after_ns != kernel.before_ns:
-            marks.append(titled("circle", share, cx=at, cy=y(kernel.after_ns), r=4, class_="mark faster"))
+            marks.append(titled("circle", said, cx=at, cy=y(kernel.after_ns), r=4, class_="mark faster"))
     said = "; ".join(
         f"{k.name} {duration(k.after_ns)}, writing alone predicted {duration(k.roof_ns.value)}" for k in kernels[:20]
     )

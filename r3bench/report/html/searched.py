@@ -23,6 +23,7 @@ from r3bench.report.words import (
     course,
     duration,
     in_contest,
+    own_line,
     places,
     result_word,
     source_name,
@@ -48,15 +49,18 @@ def searched(document: Mapping[str, Any]) -> tuple[str, list[Markup]]:
     doubts = [as_sentence(line) for line in (busy_line(kernels), *warnings(document)) if line]
     main = [
         *_overview(kernels),
-        *([element("p", as_sentence(line))] if (line := work_line(kernels)) else []),
         element("h2", "Kernels", id="kernels"),
         table("Largest gain first. Headings sort.", _HEAD, [_row(kernel) for kernel in kernels]),
         *_in_application(document),
         *_places(kernels),
         *_methods(entries),
-        *(_section(entry, kernel, LINES // len(entries)) for entry, kernel in zip(entries, kernels, strict=True)),
+        *(
+            _section(entry, kernel, LINES // len(entries), own_line(kernel, document))
+            for entry, kernel in zip(entries, kernels, strict=True)
+        ),
         element("h2", "How to read this"),
         *bullets(line.removeprefix("- ").replace("*", "") for line in legend(entries)),
+        *_busy(kernels),
         element("h2", "To reproduce"),
         command(document["reproduce"]),
         machine(document["conditions"]),
@@ -75,6 +79,11 @@ def _in_application(document: Mapping[str, Any]) -> Iterator[Markup]:
         yield command(shlex.join(found["command"]))
         yield table("Runs of each kind, in turns.", applied.HEAD, found["rows"])
         yield from bullets(found["notes"])
+
+
+def _busy(kernels: Sequence[KernelResult]) -> list[Markup]:
+    line = work_line(kernels)
+    return [element("details", element("summary", "How busy the device was"), as_sentence(line))] if line else []
 
 
 def _places(kernels: Sequence[KernelResult]) -> list[Markup]:
@@ -195,9 +204,9 @@ def _methods(entries: Sequence[Entry]) -> Iterator[Markup]:
 # -- one kernel -------------------------------------------------------------------------------------------------------
 
 
-def _section(entry: Entry, kernel: KernelResult, lines: int) -> Markup:
+def _section(entry: Entry, kernel: KernelResult, lines: int, where: str) -> Markup:
     summary = f"{as_sentence(kernel.detail)} Baseline: {kernel.baseline}, {baseline_time(kernel)} a launch; "
-    summary += f"{kernel.evaluations} evaluations, seed {kernel.seed}."
+    summary += f"{kernel.evaluations} evaluations, seed {kernel.seed}. {where}"
     figures = [*(contest(arm.name, arm.comparison) for arm in kernel.arms), *_search_figures(entry, kernel)]
     return element(
         "section",
