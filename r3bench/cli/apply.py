@@ -16,7 +16,6 @@ from pathlib import Path, PurePosixPath
 
 from r3bench.commits import git
 from r3bench.errors import CaptureError, TreeError
-from r3bench.report.patches import APPLY
 
 _FIELD = re.compile(r"^R3bench-(Kernel|Capture): (.+)$", re.MULTILINE)
 _CHANGED = re.compile(r"^diff --git a/(.+) b/\1$", re.MULTILINE)
@@ -217,6 +216,8 @@ def _on_a_branch(top: Path, patch: Path, text: str, changed: str) -> None:
 
 def _said(text: str) -> tuple[str, str]:
     """A patch's title in one line, and its evidence wrapped, without how to apply it: here it is applied."""
+    from r3bench.report.patches import APPLY
+
     title, _, evidence = text.partition("\ndiff --git ")[0].strip().partition("\n\n")
     lines = [line for line in evidence.splitlines() if not line.startswith(APPLY)]
     return " ".join(title.split()), "\n".join(line if _FIELD.match(line) else _wrapped(line) for line in lines)
