@@ -458,9 +458,9 @@ def test_the_table_fits_the_terminal_and_keeps_every_interval(width: int) -> Non
 
 
 def test_at_80_columns_a_kernel_is_one_line_with_its_intervals() -> None:
-    named = replace(IMPROVED, kernel="demo/tendencies_x")
+    named = replace(IMPROVED, kernel="demo/horizontal_diffusion")
     lines = report.table(report.document("demo", [named]), 80).splitlines()
-    assert lines[2].split()[:6] == ["tendencies_x", "improved", "1.25x", "(1.24-1.26)", "1.75x", "(1.73-1.77)"]
+    assert lines[2].split()[:6] == ["horizontal_diffusion", "improved", "1.25x", "(1.24-1.26)", "1.75x", "(1.73-1.77)"]
 
 
 def test_the_table_names_both_gains_and_starts_with_the_largest() -> None:
