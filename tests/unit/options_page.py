@@ -24,7 +24,8 @@ HEAD = """\
 
 Each has a twin in pytest's configuration: `--r3-gate-ns` is `r3_gate_ns` in `pytest.ini` or in `pyproject.toml`, in the
 section `tool.pytest.ini_options`. Pytest's own options, and those of pytest-benchmark and pytest-xdist, work as for any
-test. An item's marker `r3_gate(percent, ns=0)` is the guard's gate for it; [all gates](measuring.md#gates) in one table.
+test. An item's marker `r3_gate(percent, ns=0)` is the guard's gate for it; all gates are in one
+[table](measuring.md#gates).
 """
 
 
