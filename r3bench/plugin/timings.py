@@ -6,7 +6,7 @@ That surface is private to pytest-benchmark: tests/plugin/test_timings.py fails 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,8 +44,18 @@ class Timings:
         if benchmarks is not None:
             benchmarks.benchmarks += [benchmark_entry(name, found) for name, found in self.found.items()]
         yield
-        if benchmarks is not None and option(session.config, "evolve") and not benchmarks.performance_regressions:
-            benchmarks.groups = list(changed(benchmarks.groups or ()))
+
+    @pytest.hookimpl(wrapper=True, optionalhook=True)
+    def pytest_benchmark_group_stats(self, config: Any) -> Generator[None, Any, Any]:
+        """Below a search the table has no kernel whose code is that of its capture: it would only stand above what was
+        found. pytest-benchmark's files keep it, and where a comparison failed the whole table stands."""
+        groups = yield
+        if not option(config, "evolve") or config._benchmarksession.performance_regressions:
+            return groups
+        kept = (
+            (name, [row for row in rows if row["extra_info"].get("decision") != "identical"]) for name, rows in groups
+        )
+        return [(name, rows) for name, rows in kept if rows]
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -61,14 +71,6 @@ class Timings:
                 )
         for name, found in sorted(changed.items()):
             terminalreporter.line(f"{name}: {found['words']} ({found['device']})")
-
-
-def changed(groups: Iterable[tuple[Any, list[dict[str, Any]]]]) -> Iterator[tuple[Any, list[dict[str, Any]]]]:
-    """The groups of pytest-benchmark's table without kernels whose code is that of their capture: below a search they
-    would only be above what was found. Its files keep them."""
-    for name, rows in groups:
-        if kept := [row for row in rows if row["extra_info"].get("decision") != "identical"]:
-            yield name, kept
 
 
 def benchmark_entry(name: str, found: dict[str, Any]) -> Any:
