@@ -49,8 +49,8 @@ def revised(
     """
     if not answer.strip():
         raise BadReply("empty", "the answer is empty")
-    if len(answer.encode(errors="surrogatepass")) > MOST_BYTES:
-        raise BadReply("too large", f"the answer has {len(answer)} characters; at most {MOST_BYTES} bytes are read")
+    if (nbytes := len(answer.encode(errors="surrogatepass"))) > MOST_BYTES:
+        raise BadReply("too large", f"the answer has {nbytes} bytes; at most {MOST_BYTES} are read")
     items = opened(files, main, kernel)
     text = _edited(answer, shown(items)) if _BLOCK.search(answer) else _code(answer, items)
     if "\N{REPLACEMENT CHARACTER}" in text:

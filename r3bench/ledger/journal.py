@@ -27,6 +27,7 @@ class Ledger:
         self.path, self.earlier = path, earlier
         self._file = file
         self._synced = time.monotonic()
+        self._began = time.time() - self._synced  # a clock that is set back makes no record earlier than one before it
         self._outcomes: dict[str, Outcome] = {}
         self._comparisons: dict[str, Comparison] = {}
         self._named: dict[tuple[object, ...], Record] = {}
@@ -107,7 +108,7 @@ class Ledger:
 
     def append(self, kind: str, **what: Any) -> Record:
         """Write one record, at once; it is on the disk a second later at the latest, or when the ledger is closed."""
-        record = {"kind": kind, "time": round(time.time(), 3), **what}
+        record = {"kind": kind, "time": round(self._began + time.monotonic(), 3), **what}
         line = json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
         try:
             self._file.write(line)

@@ -104,10 +104,12 @@ class _Reading:
             contest = decode(Comparison, record["comparison"])
             self._contests.add(contest)
             return contradiction(contest)
-        return self._claims(decode(KernelResult, record["result"])) if kind == "result" else ""
+        return self._claims(decode(KernelResult, record["result"]), record.get("kernel")) if kind == "result" else ""
 
-    def _claims(self, result: KernelResult) -> str:
+    def _claims(self, result: KernelResult, kernel: Any) -> str:
         """What is wrong with a result; its contests are on record before it."""
+        if kernel not in (None, result.kernel):
+            return f"the result of {result.kernel}: its line is of {kernel}"
         foreign = (arm.name for arm in result.arms if self._contests and arm.comparison not in self._contests)
         wrong = contradicted(result) or next((f"{name}: no contest of this ledger" for name in foreign), "")
         return f"the result of {result.kernel}: {wrong}" if wrong else ""

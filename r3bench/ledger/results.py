@@ -186,6 +186,10 @@ def contradicted(result: KernelResult) -> str:
     gains = any(arm.name in _OFFERED and arm.comparison.decision is Decision.FASTER for arm in result.arms)
     if result.status == "improved" and not (promoted and gains):
         return "it is improved, but nothing that is faster was promoted"
+    if result.status == "not improved" and promoted:
+        return f"it is not improved, but {promoted[0].rule} was promoted"
+    if min(result.evaluations, result.seconds, result.searched, result.steps) < 0:
+        return "it took less than no time, or no work"
     return ""
 
 

@@ -134,8 +134,9 @@ def _draw(values: np.ndarray[tuple[int, ...], np.dtype[np.floating]], random: np
 
 
 def _refuse_itself(capture: Capture, path: Path) -> None:
-    if path.resolve() == Path(capture.path).resolve():
-        raise CaptureError(f"{path} is the capture itself, which would be lost: choose another name for the copy")
+    whole, copy = Path(capture.path).resolve(), path.resolve()
+    if whole == copy or whole in copy.parents:
+        raise CaptureError(f"{path} is, or lies in, the capture itself, which would be lost: choose another place")
 
 
 def _written(capture: Capture, path: Path, kept: list[tuple[ReplayUnit, UnitContents]]) -> Capture:

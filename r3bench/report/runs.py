@@ -125,11 +125,12 @@ def _refused(result: KernelResult) -> list[set[str]]:
 def _improvements(records: Iterable[Record], refused: Sequence[set[str]]) -> Iterator[list[Any]]:
     """What was timed again, when the search had ended, is none of it; the time of a wrong text counts for nothing."""
     outcomes = [record for record in records if record["kind"] == "outcome" and not record.get("again")]
-    best, point = float("inf"), None
+    best, point, seconds = float("inf"), None, 0.0
     for number, record in enumerate(outcomes, 1):
         makers = {*record.get("source", "").split("+")}
         ns = float("inf") if any(wrong <= makers for wrong in refused) else _ns(record["outcome"])
-        point = [number, round(record["time"] - outcomes[0]["time"], 3), min(best, ns), record.get("source", "")]
+        seconds = max(seconds, round(record["time"] - outcomes[0]["time"], 3))  # the clock may have been set back
+        point = [number, seconds, min(best, ns), record.get("source", "")]
         if ns < best:
             best = ns
             yield point

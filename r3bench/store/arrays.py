@@ -197,7 +197,7 @@ def _known(codecs: Any) -> bool:
         return False
     for codec in codecs:
         name, inner = _member(codec, "name"), _member(codec, "configuration") or {}
-        if name not in CODECS:
+        if not isinstance(name, str) or name not in CODECS:
             return False
         if name == "sharding_indexed" and not (_known(inner.get("codecs")) and _known(inner.get("index_codecs"))):
             return False

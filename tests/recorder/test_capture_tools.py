@@ -152,7 +152,7 @@ def test_what_does_not_show_anything_any_more_is_told(tmp_path: Path, tool: Tool
 def test_a_capture_is_not_replaced_by_its_copy(action: str, capture: Path, tmp_path: Path, tool: Tool) -> None:
     same = shutil.copytree(capture, tmp_path / "same.zarr")
     (tmp_path / "link.zarr").symlink_to(same)
-    for out in (same, tmp_path / "link.zarr"):
+    for out in (same, tmp_path / "link.zarr", same / "inside.zarr"):
         assert tool(action, "--device", "cpu", same, out) == (3, "")
         assert tool("diff", capture, same)[0] == 0
 

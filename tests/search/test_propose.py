@@ -245,6 +245,8 @@ def test_no_text_that_leaves_a_proposer_holds_a_key(server: ModelServer, monkeyp
     server.answer = lambda request: said("the key is abcdef123456, or sk-proj-1234567890")
     assert ask(f"openai:{server.url}#m").text == "the key is ***, or ***"
     assert hidden("http://me:word@host/v1") == "http://***host/v1"
+    assert hidden("openai:http://me:word@host/v1?api_key=QUERY&x=1#m") == "openai:http://***host/v1?***#m"
+    assert hidden("x = y ?1 : z;") == "x = y ?1 : z;"
     assert "word" not in str(trouble("openai:http://me:word@127.0.0.1:9/v1#m"))
 
 

@@ -85,6 +85,9 @@ LIES = {
     "was promoted without": lambda r: {**r, "promotions": [{**r["promotions"][0], "levels": [encode(WRONG)]}]},
     "nothing that is faster was promoted": lambda r: {**r, "promotions": []},
     "it is improved, but": lambda r: {**r, "arms": []},
+    "it is not improved, but": lambda r: {**r, "status": "not improved"},
+    "less than no time": lambda r: {**r, "seconds": -5.0},
+    "its line is of demo/k": lambda r: {**r, "kernel": "demo/other"},
     "is none of full": lambda r: {**r, "search": "everything"},
 }
 

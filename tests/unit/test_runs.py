@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -132,6 +133,26 @@ def test_the_largest_claim_of_any_search_of_the_same_text_is_the_result_and_has_
         "demo/k: the search bo came to: improved; the report keeps what the search full found"
     ]
     assert not list(outdone([bo], [bo]))
+
+
+def test_a_clock_that_is_set_back_makes_no_curve_run_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, "k.jsonl", IMPROVED, evaluations(100.0))
+    monkeypatch.setattr(time, "time", lambda now=time.time() - 3600: now)
+    with Ledger.open(path, resume=True) as ledger:
+        for key, ns in (("a", 90.0), ("b", 80.0)):
+            ledger.append("outcome", kernel="demo/k", key=key, outcome=outcome(ns), source=key)
+        ledger.append("result", kernel="demo/k", result=encode(IMPROVED))
+    found, run = gather([path])
+    curve = run.of("demo/k")["convergence"]["full"]
+    assert [point[1] for point in curve] == [0.0, 0.0, 0.0]
+    report.checked(report.document("demo", found["demo"], run), tmp_path)
+
+
+def test_records_are_in_order_whatever_the_clock_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Ledger.open(tmp_path / "k.jsonl") as ledger:
+        first = ledger.append("migration", kernel="demo/k", step=0)
+        monkeypatch.setattr(time, "time", lambda: 0.0)
+        assert ledger.append("migration", kernel="demo/k", step=1)["time"] >= first["time"]
 
 
 def test_what_a_merged_report_says_of_a_search_is_said_of_that_one(tmp_path: Path) -> None:

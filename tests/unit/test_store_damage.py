@@ -195,6 +195,7 @@ WRONG: list[tuple[Callable[[Any], Any], str]] = [
     (lambda r: array(r).update(codecs=[{"name": "pickle"}]), "codecs other than"),
     (lambda r: array(r).update(codecs=[{"name": "numcodecs.pickle"}]), "codecs other than"),
     (lambda r: array(r).update(codecs=[]), "codecs other than"),
+    (lambda r: array(r).update(codecs=[{"name": ["bytes"]}]), "codecs other than"),
     (
         lambda r: array(r).update(codecs=[{"name": "sharding_indexed", "configuration": {"codecs": [1]}}]),
         "codecs other",
