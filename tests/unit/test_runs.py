@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from r3bench import report
 from r3bench.errors import LedgerError
 from r3bench.evolve.propose import Reply
@@ -103,7 +105,10 @@ def test_a_long_curve_is_thinned_and_keeps_its_end(tmp_path: Path) -> None:
 def test_another_kind_of_search_that_claims_less_adds_its_curve_and_no_result(tmp_path: Path) -> None:
     full = written(tmp_path, "k.jsonl", IMPROVED, evaluations(100.0, 60.0))
     bo = written(
-        tmp_path, "k.bo.jsonl", replace(IMPROVED, search="bo", status="not improved"), evaluations(100.0, 70.0)
+        tmp_path,
+        "k.bo.jsonl",
+        replace(IMPROVED, search="bo", status="not improved", promotions=()),
+        evaluations(100.0, 70.0),
     )
     found, run = gather([bo, full])
     assert [kernel.status for kernel in found["demo"]] == ["improved"]
@@ -113,7 +118,7 @@ def test_another_kind_of_search_that_claims_less_adds_its_curve_and_no_result(tm
 
 def test_the_largest_claim_of_any_search_of_the_same_text_is_the_result_and_has_its_files(tmp_path: Path) -> None:
     ledgers = tmp_path / "demo" / "ledger"
-    none = replace(IMPROVED, status="not improved", after=None, configuration=None, arms=())
+    none = replace(IMPROVED, status="not improved", promotions=(), after=None, configuration=None, arms=())
     bo = replace(IMPROVED, search="bo", after=None, arms=(Arm(name="configuration", comparison=comparison(2.0)),))
     written(ledgers, "k.jsonl", none, evaluations(100.0, 90.0))
     written(ledgers, "k.bo.jsonl", bo, evaluations(100.0, 50.0), search="bo")
@@ -137,7 +142,8 @@ def test_the_largest_claim_of_any_search_of_the_same_text_is_the_result_and_has_
 
 def test_a_clock_that_is_set_back_makes_no_curve_run_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, "k.jsonl", IMPROVED, evaluations(100.0))
-    monkeypatch.setattr(time, "time", lambda now=time.time() - 3600: now)
+    an_hour_ago = time.time() - 3600
+    monkeypatch.setattr(time, "time", lambda: an_hour_ago)
     with Ledger.open(path, resume=True) as ledger:
         for key, ns in (("a", 90.0), ("b", 80.0)):
             ledger.append("outcome", kernel="demo/k", key=key, outcome=outcome(ns), source=key)
@@ -183,7 +189,7 @@ def test_what_a_merged_report_says_of_a_search_is_said_of_that_one(tmp_path: Pat
 
 def test_a_claim_of_an_earlier_text_is_no_result_of_the_text_searched_last(tmp_path: Path) -> None:
     bo = written(tmp_path, "k.bo.jsonl", replace(IMPROVED, search="bo"), evaluations(100.0, 50.0))
-    patched = replace(IMPROVED, before=IMPROVED.after or "", status="not improved", after=None, arms=())
+    patched = replace(IMPROVED, before=IMPROVED.after or "", status="not improved", promotions=(), after=None, arms=())
     full = written(tmp_path, "k.jsonl", patched, evaluations(60.0))
     (result,) = gather([bo, full])[0]["demo"]
     assert (result.search, result.status) == ("full", "not improved")
