@@ -68,6 +68,7 @@ PLAIN = replace(
     status="not improved",
     detail="within 5% of the baseline",
     after=None,
+    promotions=(),
     rule=None,
     description="",
     configuration=None,
