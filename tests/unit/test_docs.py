@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from r3bench import cli
+from r3bench import cli, toolkit
+from r3bench.record.images import find_nvcc
 from tests.unit.options_page import page
 
 TOP = Path(__file__).parent.parent.parent
@@ -115,9 +116,8 @@ def test_what_needs_a_gpu_is_spelled_right(path: Path) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(bool(toolkit.missing()) or find_nvcc() is None, reason="it takes nvcc and clang's CUDA headers")
 def test_what_needs_a_gpu_can_be_run(checkout: Path) -> None:
-    if shutil.which("nvcc") is None:
-        pytest.skip("no nvcc")
     for block in blocks(TOP / "docs" / "cuda.md"):
         if block.marker.startswith("bash"):
             run(Block("bash", block.text, ""), checkout)
