@@ -135,7 +135,7 @@ class Comparison:
     @property
     def in_noise(self) -> bool:
         """Whether two contests claimed this, and two binaries of equal work seem as far apart."""
-        return self.decision is Decision.UNCLEAR and self.repeat is not None
+        return self.decision is Decision.UNCLEAR and self.repeat is not None and self.noise_floor is not None
 
 
 # -- the exact signed-rank interval ---------------------------------------------------------------------------------
