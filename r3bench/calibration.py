@@ -84,7 +84,7 @@ def keep(device: str, rate: Rate) -> Path:
     target = path()
     target.parent.mkdir(parents=True, exist_ok=True)
     held = {known.low_ns: known for known in rates(device)}
-    held[rate.low_ns] = added(held.get(rate.low_ns, replace(rate, contests=0, first=0, claimed=0)), rate)
+    held[rate.low_ns] = added(held[rate.low_ns], rate) if rate.low_ns in held else rate
     plain = [{**asdict(held[low]), "high_ns": _finite(held[low].high_ns)} for low in sorted(held)]
     known = {**_read(), device: plain}
     handle, temporary = tempfile.mkstemp(dir=target.parent)

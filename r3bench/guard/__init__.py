@@ -78,7 +78,8 @@ class Side:
 def judge(capture: Capture, gate: Gate, terms: Terms) -> Guarded:
     """The ruling on one kernel. CaptureError, TreeError and DeviceUnavailable are raised."""
     base, head = (side_of(capture, tree) for tree in (terms.base, terms.head))
-    ruling, detail, comparison = _ruled(capture, base, head, gate, terms)
+    lost = _lost(capture, head, terms.base)
+    ruling, detail, comparison = _ruled(capture, base, head, lost, gate, terms)
     static: code.Compared = {}
     if (comparison is not None or ruling is Ruling.INVALID) and base.variant is not None and head.variant is not None:
         static = code.compared(capture, base.variant, head.variant, terms.server)
@@ -88,7 +89,7 @@ def judge(capture: Capture, gate: Gate, terms: Terms) -> Guarded:
         detail=detail,
         gate=gate,
         comparison=comparison,
-        notes=tuple(_notes(capture, head, terms, static)),
+        notes=tuple(_notes(capture, head, lost, terms, static)),
         missing=tuple(code.missing(static)),
         static=tuple(static.items()),
         place=head.place,
@@ -98,8 +99,8 @@ def judge(capture: Capture, gate: Gate, terms: Terms) -> Guarded:
 Ruled = tuple[Ruling, str, Comparison | None]
 
 
-def _ruled(capture: Capture, base: Side, head: Side, gate: Gate, terms: Terms) -> Ruled:
-    if lost := _lost(capture, head, terms.base):
+def _ruled(capture: Capture, base: Side, head: Side, lost: str, gate: Gate, terms: Terms) -> Ruled:
+    if lost:
         return Ruling.WRONG, f"{head.name} has no {lost} any more, which its sources include", None
     if head.variant is None:
         gone = Ruling.DELETED if base.variant is not None else Ruling.INVALID
@@ -257,8 +258,8 @@ def in_words(outcome: Outcome) -> str:
 # -- what else to know ----------------------------------------------------------------------------------------------
 
 
-def _notes(capture: Capture, head: Side, terms: Terms, static: code.Compared) -> Iterator[str]:
-    if head.lent and not _lost(capture, head, terms.base):
+def _notes(capture: Capture, head: Side, lost: str, terms: Terms, static: code.Compared) -> Iterator[str]:
+    if head.lent and not lost:
         yield f"{head.name} has no {', '.join(head.lent)}, which its sources include: the capture's was built"
     if _capture_changed(capture, terms):
         yield f"its capture is not that of {terms.base.name}: both sides were judged by the new one"
