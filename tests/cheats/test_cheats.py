@@ -195,13 +195,16 @@ def test_a_kernel_that_copies_its_neighbour_in_a_window_is_refused(
     monkeypatch: pytest.MonkeyPatch, server: ReplayServer, captures: dict[str, Capture], device: str
 ) -> None:
     cheat = COPIES_ITS_NEIGHBOUR.on(device)
-    knowing = Variant(files=(("kernels.cu", cheat.text(known(server, captures[cheat.kernel]))),))
     monkeypatch.setattr(windows, "ALONE", windows.GPU.clones)  # each of a window's memories
 
     def found() -> Comparison:
+        """Memory lies elsewhere in the worker after a fault: what the cheat knows is learned anew."""
+        text = cheat.text(known(server, captures[cheat.kernel]))
+        knowing = Variant(files=(("kernels.cu", text),))
         return server.compare(captures[cheat.kernel], 0, Variant(), knowing, gate=0.5).result(600)
 
-    assert (found().decision, found().refused) == (Decision.REFUSED, "candidate")
-    assert cheat.says in found().verdict.detail
+    refused = found()
+    assert (refused.decision, refused.refused) == (Decision.REFUSED, "candidate")
+    assert cheat.says in refused.verdict.detail
     off(cheat.check, device)(monkeypatch)
     assert found().decision is not Decision.REFUSED
