@@ -72,10 +72,7 @@ void answer(void **function) {
 
 Entry::Entry(const char *name, void *ours) : name(name), ours(ours), real(nullptr), next(first) { first = this; }
 
-void *real_of(Entry &entry) {
-    if (!entry.real) entry.real = real_function(entry.name);
-    return entry.real;
-}
+void *find_real(Entry &entry) { return entry.real = real_function(entry.name); }
 
 void *real_driver_function(const char *name) { return real_function(name); }
 

@@ -15,7 +15,9 @@ struct Entry {
     Entry(const char *name, void *ours);
 };
 
-void *real_of(Entry &entry);
+void *find_real(Entry &entry);
+
+inline void *real_of(Entry &entry) { return entry.real ? entry.real : find_real(entry); }
 
 void *next_function(const char *name);  // of the libraries behind this one
 

@@ -25,6 +25,25 @@ Lock table_lock;
 Map<const void *, Module *> modules;
 Map<const void *, Kernel *> functions;
 Vector<Kernel *> kernels;
+uint64_t changes;  // of the functions
+
+// What a thread found lately, so that most launches take no lock: true as long as nothing has changed.
+struct Found {
+    Handle function;
+    Kernel *kernel;
+    uint64_t changes;
+};
+const size_t PLACES = 64;
+__thread Found lately[PLACES];
+
+void has_changed() { __atomic_add_fetch(&changes, 1, __ATOMIC_RELEASE); }
+
+// Under the lock, as all changes.
+void stands_for(Handle function, Kernel *kernel) {
+    Kernel *&known = functions.at(function);
+    if (known != kernel) has_changed();
+    known = kernel;
+}
 
 // Bytes that belong to a loaded program or library stay; others the application may free as soon as they are loaded.
 bool stays(const void *data) {
@@ -92,6 +111,7 @@ void unloaded(Handle handle) {
     functions.each([&](const void *, Kernel *&kernel) {
         if (kernel && kernel->module == *module) kernel = nullptr;
     });
+    has_changed();
     *module = nullptr;
 }
 
@@ -109,13 +129,13 @@ void function_found(Handle function, Handle of, const char *name) {
     if (!plan().active || !function || !name) return;
     Held held(table_lock);
     Module **module = modules.find(of);
-    functions.at(function) = kernel_named(name, module ? *module : nullptr);
+    stands_for(function, kernel_named(name, module ? *module : nullptr));
 }
 
 void same_function(Handle function, Handle kernel) {
     Held held(table_lock);
     Kernel **known = functions.find(kernel);
-    if (known && *known) functions.at(function) = *known;
+    if (known && *known) stands_for(function, *known);
 }
 
 // Graphs give a library's kernel as the function that it is in the current context.
@@ -129,7 +149,7 @@ bool found_by_kernel(Handle function, const char *name) {
         bool answered = real.cuKernelGetFunction && !real.cuKernelGetFunction(&plain, const_cast<void *>(handle));
         if (answered && plain == function) found = kernel;
     });
-    if (found) functions.at(function) = found;
+    if (found) stands_for(function, found);
     return found != nullptr;
 }
 
@@ -167,14 +187,18 @@ Kernel *kernel_registered(const void *function) { return known(const_cast<void *
 void kernel_register(Handle function, Handle module, const char *name) { function_found(function, module, name); }
 
 Kernel *kernel_of(Handle function) {
-    if (Kernel *kernel = known(function)) return kernel;
-    ask(function);
-    return known(function);
+    Found &place = lately[slot_of(function) % PLACES];
+    uint64_t now = __atomic_load_n(&changes, __ATOMIC_ACQUIRE);
+    if (place.function == function && place.changes == now) return place.kernel;
+    Kernel *kernel = known(function);
+    if (!kernel) ask(function), kernel = known(function);
+    if (kernel) place = {function, kernel, now};
+    return kernel;
 }
 
 void kernel_alias(Handle function, Kernel &kernel) {
     Held held(table_lock);
-    functions.at(function) = &kernel;
+    stands_for(function, &kernel);
 }
 
 bool kernel_describe(Kernel &kernel, Handle function) {
@@ -233,6 +257,7 @@ void modules_renew() {
     });
     functions.clear();
     kernels.clear();
+    has_changed();
 }
 
 static Result after_load(Result result, Handle *handle, bool library, const void *image) {

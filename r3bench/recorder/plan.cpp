@@ -72,11 +72,16 @@ void read(Plan &plan) {
 
 }  // namespace
 
-const Plan &plan() {
-    static Plan read_plan;
+const Plan *plan_read;
+
+const Plan &read_plan() {
+    static Plan made;
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, [] { read(read_plan); });
-    return read_plan;
+    pthread_once(&once, [] {
+        read(made);
+        __atomic_store_n(&plan_read, &made, __ATOMIC_RELEASE);
+    });
+    return made;
 }
 
 bool plan_wants(const char *kernel) {

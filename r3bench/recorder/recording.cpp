@@ -127,8 +127,8 @@ Result record(Kernel &kernel, const Launch &launch, long occurrence) {
 
 bool launch_chosen(const Kernel &kernel, long occurrence) {
     const Plan &asked = plan();
-    return kernel.wanted && occurrence >= asked.skip && listed(occurrence) &&
-           (occurrence - asked.skip) % asked.every == 0 && kernel.recorded < asked.most_per_kernel;
+    return kernel.recorded < asked.most_per_kernel && kernel.wanted && occurrence >= asked.skip &&
+           listed(occurrence) && (occurrence - asked.skip) % asked.every == 0;
 }
 
 Result launch_recorded(Kernel &kernel, const Launch &launch, long occurrence) {

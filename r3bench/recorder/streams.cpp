@@ -51,9 +51,10 @@ Result query_all() {
 }  // namespace
 
 bool stream_capturing(Handle stream) {
+    if (!any_capture()) return false;
     int state = 0;
     const Driver &real = driver();
-    return any_capture() && real.cuStreamIsCapturing && !real.cuStreamIsCapturing(stream, &state) && state;
+    return real.cuStreamIsCapturing && !real.cuStreamIsCapturing(stream, &state) && state;
 }
 
 bool any_capture() { return __atomic_load_n(&captures, __ATOMIC_SEQ_CST) > 0; }
