@@ -1,19 +1,23 @@
 """What recording and substitution cost on a GPU (needs nvcc and a CUDA device): python -m tests.benchmarks.recorder
-[launches] [snapshots] [replays] [rounds=7].
+[snapshots] [launches] [application] [replays] [seconds=30].
 
-Prints the cost of a launch that is counted and of one that is substituted, the pause of a snapshot against a plain
-pinned copy, a sparse pool, replays against their own epilogue, and times in the application against replayed ones.
+Prints the pause of a snapshot against a plain pinned copy, on the disk and in memory; the cost of a launch that is
+counted and of one that is substituted, and of a whole application of which nothing is captured, in turns for so many
+seconds; replays against their own epilogue, and times in the application against replayed ones.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import random
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -29,7 +33,6 @@ from r3bench.record.verification import verify
 from r3bench.toolchain import Compiler
 
 PROGRAMS = Path(__file__).parent.parent / "recorder/programs"
-LAUNCHES = 100_000
 # As pipeline.cpp writes.
 WRITERS = 10
 
@@ -46,8 +49,37 @@ def build_all(folder: Path) -> None:
         list(pool.map(lambda command: subprocess.run(command, check=True), commands))
 
 
-def launches(folder: Path, rounds: int) -> None:
-    """Seconds of 100,000 launches of a kernel of two microseconds, by what the recorder does."""
+def in_turns(arms: Mapping[str, Callable[[], float]], seconds: float) -> dict[str, list[float]]:
+    """What each arm gives in two turns or more, in an order that is drawn anew each time, until the time is over."""
+    found: dict[str, list[float]] = {name: [] for name in arms}
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until or min(map(len, found.values())) < 2:
+        for name in random.sample(list(arms), len(arms)):
+            found[name].append(arms[name]())
+    return found
+
+
+def tell(found: Mapping[str, list[float]], each: int = 0) -> None:
+    """Medians; the median of the turns' shares above the first arm, and their middle half; what a launch costs."""
+    base = next(iter(found.values()))
+    for name, taken in found.items():
+        shares = [mine / own - 1 for mine, own in zip(taken, base, strict=True)]
+        low, middle, high = statistics.quantiles(shares, n=4)
+        cost = f", {1e6 * middle * statistics.median(base) / each:+.3f} us each" if each else ""
+        print(
+            f"  {name}: {statistics.median(taken):.4f} s, {middle:+.2%} ({low:+.2%} to {high:+.2%}){cost}", flush=True
+        )
+
+
+def plain(command: list[str]) -> bytes:
+    return subprocess.run(command, capture_output=True, check=True).stdout
+
+
+LAUNCHES, WINDOWS = 20_000, 10
+
+
+def launches(folder: Path, seconds: float) -> None:
+    """Seconds of many launches of a kernel of two microseconds, by what the recorder does."""
     many = folder / "many"
     (folder / "first").mkdir()
     run([str(many), "10"], Plan(folder=folder / "first", max_per_kernel=1), keep_output=True)
@@ -56,41 +88,76 @@ def launches(folder: Path, rounds: int) -> None:
     assert image is not None
     (folder / "turn.cubin").write_bytes(image[0])
     (folder / "turn").write_text(f"kernel {launched.kernel}\nimage {folder / 'turn.cubin'}\nblock 128 1 1\n")
-    found: dict[str, list[float]] = {"without": [], "counted": [], "substituted": []}
-    for index in range(rounds):
-        for name, taken in found.items():
-            substitutes = (folder / "turn",) if name == "substituted" else ()
-            plan = Plan(folder=folder / f"{name}{index}", max_per_kernel=0, substitutes=substitutes)
-            command = [str(many), str(LAUNCHES)]
-            done = subprocess.run(command, capture_output=True, check=True) if name == "without" else None
-            taken.append(float(done.stdout if done else trials.trial(command, plan).output))
-    base = statistics.median(found["without"])
-    for name, taken in found.items():
-        middle = statistics.median(taken)
-        share, each_us = 100 * (middle / base - 1), 1e6 * (middle - base) / LAUNCHES
-        print(f"{name}: {middle:.4f} s, {share:+.2f} %, {each_us:+.3f} us each", flush=True)
+    command = [str(many), str(LAUNCHES), str(WINDOWS)]
+    counted = Plan(folder=folder / "counted", max_per_kernel=0)
+    substituted = Plan(folder=folder / "substituted", max_per_kernel=0, substitutes=(folder / "turn",))
+
+    def middle(output: bytes) -> float:
+        return statistics.median(map(float, output.split()))
+
+    found = in_turns(
+        {
+            "without": lambda: middle(plain(command)),
+            "again without": lambda: middle(plain(command)),
+            "counted": lambda: middle(run(command, counted, keep_output=True)[1]),
+            "substituted": lambda: middle(run(command, substituted, keep_output=True)[1]),
+        },
+        seconds,
+    )
+    print(f"{LAUNCHES} launches, {WINDOWS} windows a run, {len(found['counted'])} runs of each kind in turns:")
+    tell(found, LAUNCHES)
 
 
-def snapshots(folder: Path, _: int) -> None:
+def application(folder: Path, seconds: float) -> None:
+    """Seconds of whole runs of which nothing is captured."""
+    command = [str(folder / "weather"), "device", "2048", "2048", "8000"]
+    plan = Plan(folder=folder / "nothing", max_per_kernel=0)
+
+    def seconds_of(work: Callable[[], object]) -> float:
+        begin = time.perf_counter()
+        work()
+        return time.perf_counter() - begin
+
+    found = in_turns(
+        {
+            "without": lambda: seconds_of(lambda: plain(command)),
+            "counted": lambda: seconds_of(lambda: run(command, plan, keep_output=True)),
+        },
+        seconds,
+    )
+    print(f"{' '.join(command[1:])}: {len(found['counted'])} runs of each kind in turns:")
+    tell(found)
+
+
+MEMORY = Path("/dev/shm")
+
+
+def snapshots(folder: Path, _: float) -> None:
     """Snapshots of 4 GiB without repetition, and of 18.7 GB of which little is used: how long the application pauses,
-    and when all is on disk; against a plain pinned copy, and against plain writing to the same disk."""
-    large = folder / "large"
-    said = subprocess.run([large], capture_output=True, check=True).stdout.decode().strip()
-    plain_writing = " and ".join(f"{writing(folder, flags) / 1e9:.1f} GB/s {how}" for how, flags in WAYS.items())
-    print(f"{said}; plain writing to {folder.parent}: {plain_writing}", flush=True)
-    plain = 1e9 * float(said.split()[-2])
-    for command in ([str(large)], [str(folder / "weather"), "pool"]):
-        plan = Plan(folder=folder / f"dump{command[-1][-4:]}", max_per_kernel=3)
-        run(command, plan, keep_output=True)
-        print(f"{Path(command[0]).name}:")
-        for launched in dump.launches(plan.folder):
-            pause, written = launched.facts["pause_seconds"], launched.facts["written_seconds"]
-            rate, nbytes = launched.nbytes / pause, launched.nbytes
-            print(
-                f"  {launched.kernel}: {nbytes} bytes, {pause:.3f} s of pause ({rate / 1e9:.1f} GB/s, "
-                f"{100 * rate / plain:.0f} % of the plain copy), "
-                f"on disk after {written:.3f} s ({nbytes / written / 1e9:.1f} GB/s)"
-            )
+    and when all is on disk; against a plain pinned copy, and against plain writing to the same place. In memory there
+    is no disk that could be the limit."""
+    said = plain([str(folder / "large")]).decode().strip()
+    rate = 1e9 * float(said.split()[-2])
+    print(said, flush=True)
+    for place in (folder, MEMORY) if shutil.disk_usage(MEMORY).free > 24 << 30 else (folder,):
+        with tempfile.TemporaryDirectory(dir=place) as there:
+            rates = {how: writing(Path(there), flags) for how, flags in WAYS.items()}
+            told = " and ".join(f"{found / 1e9:.1f} GB/s {how}" for how, found in rates.items() if found)
+            print(f"{place}: plain writing {told}", flush=True)
+            snapshot([str(folder / "large")], Path(there, "large"), rate)
+    snapshot([str(folder / "weather"), "pool"], folder / "pool", rate)
+
+
+def snapshot(command: list[str], folder: Path, rate: float) -> None:
+    run(command, Plan(folder=folder, max_per_kernel=2), keep_output=True)
+    for launched in dump.launches(folder):
+        pause, written, nbytes = launched.facts["pause_seconds"], launched.facts["written_seconds"], launched.nbytes
+        print(
+            f"  {launched.kernel}: {nbytes} bytes, {pause:.3f} s of pause ({nbytes / pause / 1e9:.1f} GB/s, "
+            f"{nbytes / pause / rate:.0%} of the plain copy), written after {written:.3f} s "
+            f"({nbytes / written / 1e9:.1f} GB/s, {nbytes / written / rate:.0%})",
+            flush=True,
+        )
 
 
 WAYS = {"directly": os.O_DIRECT, "through the page cache": 0}
@@ -126,7 +193,7 @@ TIMED = (
 )
 
 
-def replays(folder: Path, _: int) -> None:
+def replays(folder: Path, _: float) -> None:
     """Replays against the recorded epilogue; times of a launch in the application, and alone with other caches."""
     with closing(open_device("cuda")) as device, Compiler() as compiler:
         for name, *arguments in TIMED:
@@ -149,14 +216,14 @@ def replays(folder: Path, _: int) -> None:
 
 
 def main(*asked: str) -> None:
-    rounds = next((int(word.removeprefix("rounds=")) for word in asked if word.startswith("rounds=")), 7)
-    known = {part.__name__: part for part in (launches, snapshots, replays)}
+    seconds = next((float(word.removeprefix("seconds=")) for word in asked if word.startswith("seconds=")), 30.0)
+    known = {part.__name__: part for part in (snapshots, launches, application, replays)}
     parts = [known[word] for word in asked if word in known]
     with tempfile.TemporaryDirectory(prefix="r3bench-recorder-") as place:
         build_all(Path(place))
         for part in parts or known.values():
             begin = time.perf_counter()
-            part(Path(place), rounds)
+            part(Path(place), seconds)
             print(f"({part.__name__}: {time.perf_counter() - begin:.0f} s)", flush=True)
 
 
