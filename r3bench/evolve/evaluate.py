@@ -28,13 +28,18 @@ class Pending:
 
 
 class Evaluator:
-    """Evaluations of variants of one capture. Used from one thread only, which also writes the ledger."""
+    """Evaluations of variants of one capture. Used from one thread only, which also writes the ledger.
+
+    ``earlier`` says of each earlier run from which outcomes were taken, by its number, after how many seconds the last
+    of them had come.
+    """
 
     def __init__(self, capture: Capture, server: Server, ledger: Ledger) -> None:
         self.capture = capture
         self.target = server.target
         self.levels = server.levels
         self.evaluations = 0
+        self.earlier: dict[int, float] = {}
         self._server = server
         self._ledger = ledger
         self._failures: dict[tuple[str, str], tuple[int, str]] = {}
@@ -82,6 +87,9 @@ class Evaluator:
         known = self._ledger.outcome(key)
         if known is None:
             return Pending(key, ask(), source, again)
+        if (came := self._ledger.came(key)) is not None:
+            run, seconds = came
+            self.earlier[run] = max(seconds, self.earlier.get(run, 0.0))
         done: Future[Outcome] = Future()
         done.set_result(known)
         return Pending(key, done, source, again)

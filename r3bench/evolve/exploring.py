@@ -64,6 +64,7 @@ class Exploration:
     """One kernel's search; what it has found is in its attributes, so that it can be interrupted anywhere.
 
     ``trouble`` says why there was nothing to search, ``stopped`` what ended the search before its last step.
+    ``stages`` and ``seconds`` count what earlier runs took for the outcomes that a resumed one has from the ledger.
     """
 
     def __init__(self, kernel: Kernel, run: Run) -> None:
@@ -103,7 +104,7 @@ class Exploration:
             self.trouble = str(error)
         finally:
             self.stopped = self._exhausted or self.stopped
-            self.seconds = monotonic() - began
+            self.seconds = monotonic() - began + sum(self.evaluator.earlier.values())
 
     @property
     def _races(self) -> bool:

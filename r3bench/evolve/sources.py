@@ -27,7 +27,6 @@ class Source:
     ``description`` what was changed since the text as it is. ``launch`` is the rule that it needs, None for the
     recorded launch. ``same_as`` names an earlier source that gave the same code, in whose place this is not tuned;
     ``used_up`` says that its tuner knows nothing more to try.
-    ``used_up``: its tuner knows nothing more to try.
     """
 
     step: int

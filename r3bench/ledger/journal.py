@@ -30,6 +30,8 @@ class Ledger:
         self._began = time.time() - self._synced  # a clock that is set back makes no record earlier than one before it
         self._outcomes: dict[str, Outcome] = {}
         self._comparisons: dict[str, Comparison] = {}
+        self._runs: list[float] = []  # when the earlier ones began
+        self._came: dict[str, tuple[int, float]] = {}
         self._named: dict[tuple[object, ...], Record] = {}
         for record in records:
             self._remember(record)
@@ -64,6 +66,11 @@ class Ledger:
         """What an earlier evaluation of this key came to."""
         return self._outcomes.get(key)
 
+    def came(self, key: str) -> tuple[int, float] | None:
+        """The number of the earlier run in which an evaluation came to its end, and how many seconds after it began;
+        None for those of this one."""
+        return self._came.get(key)
+
     def comparison(self, key: str) -> Comparison | None:
         """What an earlier contest of this key came to."""
         return self._comparisons.get(key)
@@ -78,8 +85,12 @@ class Ledger:
 
     def _remember(self, record: Record) -> None:
         self._name(record)
-        if record["kind"] == "outcome":
+        if record["kind"] == "run":
+            self._runs.append(record["time"])
+        elif record["kind"] == "outcome":
             self._outcomes[record["key"]] = decode(Outcome, record["outcome"])
+            if self._runs:
+                self._came[record["key"]] = len(self._runs), max(0.0, record["time"] - self._runs[-1])
         elif record["kind"] == "comparison":
             self._comparisons[record["key"]] = decode(Comparison, record["comparison"])
 

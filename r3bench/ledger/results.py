@@ -121,7 +121,8 @@ class KernelResult:
     ``search`` is the mode, ``steps`` counts the texts proposed, and ``stopped`` says which budget or proposer ended the
     search before all were. ``split`` takes the winner's gain apart, ``stages`` gives the seconds of all evaluations
     before promotion by stage (frontend, optimize, emit, load, verify, time ..., and what they waited in the queues for
-    builds and for the device), ``searched`` the seconds that this went on, ``spent`` what the proposer took.
+    builds and for the device), ``searched`` the seconds that this went on (with those of the
+    runs that were resumed), ``spent`` what the proposer took.
     """
 
     kernel: str

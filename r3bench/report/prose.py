@@ -14,6 +14,7 @@ from r3bench.report.terminal import HEAD, row
 from r3bench.report.words import (
     as_sentence,
     baseline_time,
+    best_time,
     busy_line,
     course,
     duration,
@@ -86,7 +87,8 @@ launches and on other kernels.
 PTX), *assemble* (ptxas), *cache* (known already). Device: *load*, *verify* (launches and comparisons), *time* (the \
 ranking). Waiting: for a build, for the device.
 - tables of sources: *trials*: configurations tried on this source; *matched*: those with the right result and a time; \
-*default*: its time under the default compiler and the recorded launch; *best*: that of its best configuration.
+*default*: its time under the default compiler and the recorded launch; *best*: that of its best configuration; \
+*refused*: its candidate failed verification, as its line says.
 - *ranking times*, in those tables and where a gain is taken apart, claim nothing. Each is the shortest of a few \
 windows, taken while other sources are built (on a CPU by the same cores) or, on a GPU, with flushed caches: compare \
 them with each other, not with the times of a contest, whose two sides take turns in many blocks."""
@@ -168,6 +170,5 @@ def _offered(entry: Entry, result: KernelResult) -> Iterator[str]:
 
 
 def _source_row(result: KernelResult, source: SourceResult) -> Sequence[str]:
-    same = f"same code as {source_name(result, source.same_as)}" if source.same_as is not None else ""
-    times = (duration(source.default_ns), same or duration(source.best_ns))
+    times = (duration(source.default_ns), best_time(result, source))
     return (source_name(result, source.rule), str(source.trials), str(source.matched), *times)

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from r3bench.ledger import KernelResult
+from r3bench.ledger import KernelResult, SourceResult
 from r3bench.stats import Comparison, Decision, claims
 
 _NAMED = 5  # damaged lines
@@ -160,6 +160,19 @@ def source_name(result: KernelResult, rule: str) -> str:
     if rule != "recorded":
         return rule
     return "working tree" if result.baseline.startswith("working tree") else "recorded source"
+
+
+def best_time(result: KernelResult, source: SourceResult) -> str:
+    """The best ranking time of a text, or whose code it has, and whether promotion refused it."""
+    same = f"same code as {source_name(result, source.same_as)}" if source.same_as is not None else ""
+    return (same or duration(source.best_ns)) + ", refused" * (source.rule in _refused(result))
+
+
+def _refused(result: KernelResult) -> set[str]:
+    """The texts that failed verification on their way to promotion, or while they were timed there, and did not pass
+    under another configuration."""
+    passed = {p.rule for p in result.promotions if p.decision not in (None, Decision.REFUSED)}
+    return {promotion.rule for promotion in result.promotions} - passed
 
 
 def busy_line(kernels: Iterable[KernelResult]) -> str:

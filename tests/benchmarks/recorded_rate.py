@@ -30,9 +30,9 @@ SMALL = ("halo_x", "halo_z", "update", "diagnostics", "initial_state")
 STAGES = ("frontend", "specialize", "lower", "optimize", "emit", "load", "verify", "time")
 
 
-def explored(capture: Capture, proposer: str, ledger: Path, evaluations: int) -> float:
+def explored(capture: Capture, proposer: str, ledger: Path, evaluations: int, texts: int) -> float:
     """The seconds that a search for so many evaluations takes, from an empty cache."""
-    settings = Settings(iterations=10 * evaluations, limits=Limits(evaluations=evaluations))
+    settings = Settings(iterations=texts, limits=Limits(evaluations=evaluations))
     with (
         tempfile.TemporaryDirectory() as cache,
         Ledger.open(ledger) as opened,
@@ -55,9 +55,10 @@ def cpu_seconds() -> float:
 def row(capture: Capture, evaluations: int) -> list[object]:
     with tempfile.TemporaryDirectory() as folder:
         asked, again = Path(folder) / "asked.jsonl", Path(folder) / "again.jsonl"
-        explored(capture, "rules", asked, evaluations)
+        explored(capture, "rules", asked, evaluations, 10 * evaluations)
+        texts = max(record["step"] for record in read(asked)[0] if record["kind"] == "reply")
         before = cpu_seconds()
-        seconds = explored(capture, f"recorded:{asked}", again, evaluations)
+        seconds = explored(capture, f"recorded:{asked}", again, evaluations, texts)
         used = cpu_seconds() - before
         outcomes = [record for record in read(again)[0] if record["kind"] == "outcome"]
     count = len(outcomes)

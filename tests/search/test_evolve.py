@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
@@ -544,6 +545,18 @@ def test_a_resumed_search_evaluates_nothing_twice(tmp_path: Path) -> None:
     assert second.submitted == []
     assert second.compared == []
     assert replace(after, seconds=0.0, searched=0.0) == replace(before, seconds=0.0, searched=0.0)
+
+
+def test_a_resumed_search_has_the_time_of_the_runs_before_it_as_it_has_their_outcomes(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    for calls, hours in ((9, 1), (17, 2)):
+        known = ledger.read_bytes() if ledger.exists() else b""
+        search(tmp_path, interrupted_after(calls, by_text(inverse_width=1.5)), ONE_BY_ONE)
+        run, *others = [json.loads(line) for line in ledger.read_bytes()[len(known) :].splitlines()]
+        later = [run, *({**record, "time": run["time"] + 3600 * hours} for record in others)]
+        ledger.write_bytes(known + b"".join(json.dumps(record).encode() + b"\n" for record in later))
+    (result,) = search(tmp_path, FakeServer(by_text(inverse_width=1.5)), ONE_BY_ONE)
+    assert 3 * 3600 <= result.searched < 3 * 3600 + 600
 
 
 def test_what_was_judged_by_other_tolerances_is_judged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -340,7 +340,7 @@ def test_markdown_escapes_what_comes_from_elsewhere() -> None:
 
 
 def test_the_untouched_source_and_the_columns_have_plain_names() -> None:
-    tried = (*IMPROVED.promotions, Promotion(rule="recorded", promoted=False, reason="slower", held_out=2, units=2))
+    tried = (*IMPROVED.promotions, rejected("recorded", "slower", Decision.SLOWER))
     result = replace(IMPROVED, promotions=tried, rules=(("hoist", "loop invariants are computed once"),))
     text = report.markdown(report.document("demo", [result]))
     assert "| recorded source | 10 | 9 | 12.3 us | 9 us |" in text
@@ -349,6 +349,26 @@ def test_the_untouched_source_and_the_columns_have_plain_names() -> None:
     assert "- rule *hoist*: loop invariants are computed once" in text
     tree = report.markdown(report.document("demo", [replace(result, baseline="working tree, default pipeline")]))
     assert "| working tree | 10 | 9 | 12.3 us | 9 us |" in tree
+
+
+def rejected(rule: str, reason: str, decision: Decision | None = None) -> Promotion:
+    return Promotion(rule=rule, promoted=False, reason=reason, held_out=2, units=2, decision=decision)
+
+
+def test_a_text_that_promotion_refused_is_marked_where_its_time_stands() -> None:
+    sources = [
+        SourceResult(rule=rule, description="", trials=2, matched=2, default_ns=9e3, best_ns=8e3) for rule in "abcd"
+    ]
+    tried = (
+        rejected("a", "held out, unit 1: mismatch"),
+        rejected("b", "refused: the candidate gave fault", Decision.REFUSED),
+        rejected("c", "held out, unit 1: mismatch"),  # under one configuration, not under the next
+        rejected("c", "within 5% of the baseline", Decision.SAME),
+    )
+    document = report.document("demo", [replace(PLAIN, sources=tuple(sources), promotions=tried)])
+    for text, before, after in ((report.markdown(document), " | ", " |"), (report.html(document), ">", "<")):
+        assert text.count(f"{before}8 us, refused{after}") == 2, text
+        assert text.count(f"{before}8 us{after}") == 2
 
 
 def test_a_configuration_is_told_in_words_with_its_use(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from r3bench.report.prose import legend
 from r3bench.report.words import (
     as_sentence,
     baseline_time,
+    best_time,
     busy_line,
     course,
     duration,
@@ -282,12 +283,11 @@ def _tables(entry: Entry, kernel: KernelResult) -> Iterator[Markup]:
 
 
 def _source(kernel: KernelResult, source: SourceResult) -> list[Cell | str]:
-    best = f"same code as {source_name(kernel, source.same_as)}" if source.same_as else duration(source.best_ns)
     return [
         source_name(kernel, source.rule),
         *(Cell(str(count), count) for count in (source.trials, source.matched)),
         Cell(duration(source.default_ns), source.default_ns or 0.0),
-        Cell(best, source.best_ns or float("inf")),
+        Cell(best_time(kernel, source), source.best_ns or float("inf")),
     ]
 
 
