@@ -54,11 +54,17 @@ def test_text_tokens_cached_tokens_and_cost_are_read(server: ModelServer, monkey
     ("response", "reason", "fatal"),
     [
         (failed(401, f"Incorrect API key provided: {KEY}"), "wrong key", True),
+        (failed(403, f"the key {KEY} may not do that"), "wrong key", True),
         (failed(404, "no such model"), "unknown model", True),
         (failed(400, "bad request"), "refused request", False),
+        (failed(402, "pay first"), "refused request", False),
+        (failed(413, "too long"), "refused request", False),
         (failed(429, "quota used up"), "rate limit", False),
         (failed(500, "broken"), "server error", False),
+        (failed(503, "overloaded"), "server error", False),
         (Response(b'{"choices": [{"mess'), "server error", False),
+        (Response(b'{"choices": [{"message": {"content": "\xff"}}]}'), "server error", False),
+        (Response(b'{"choices": [], "model": "m"}'), "bad answer", False),
         (Response(said("slow").body, hangs=True), "time-out", False),
     ],
 )
@@ -71,6 +77,22 @@ def test_what_goes_wrong_has_its_name(
         ask(server.url, monkeypatch, patience_s=0.5 if response.hangs else 60.0)
     assert (caught.value.reason, caught.value.fatal) == (reason, fatal)
     assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_it_waits_as_long_as_the_server_says(server: ModelServer, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 3600.0)
+    server.in_turn(failed(status, "slow down", ("retry-after", "0.01")), said("yes"))
+    assert ask(server.url, monkeypatch).text == "yes"
+
+
+@pytest.mark.parametrize("content", ['""', "null"])
+def test_an_answer_without_text_is_an_empty_one(
+    server: ModelServer, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    server.in_turn(Response(f'{{"choices": [{{"message": {{"content": {content}}}}}]}}'.encode()))
+    reply = ask(server.url, monkeypatch)
+    assert (reply.text, reply.tokens, reply.cached_tokens) == ("", 0, 0)
 
 
 def test_no_key_and_no_server(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from r3bench.errors import ModelError
 from r3bench.evolve.prompt import Prompt
 from r3bench.evolve.propose.keys import hidden
-from r3bench.evolve.propose.openai import reply_of
+from r3bench.evolve.propose.openai import reply_of, retry_after
 from r3bench.evolve.propose.patience import Failed, patiently
 from r3bench.evolve.propose.reply import Reply
 
@@ -48,32 +48,36 @@ class LiteLLMProposer:
         return reply_of(_with_cost(found), f"litellm:{self._model}", monotonic() - began)
 
     def _refused(self, error: Exception) -> ModelError | Failed:
-        import openai
-
-        who = f"litellm:{self._model}"
-        said = " ".join(hidden(str(error)).split())[:_DETAIL]
-        denied = isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError)
-        if (denied or isinstance(error, openai.InternalServerError)) and (missing := self._missing_keys()):
+        """What one of LiteLLM's errors means. Its status tells more than its class: some statuses have none."""
+        who, status = f"litellm:{self._model}", getattr(error, "status_code", None) or 500
+        said, after_s = " ".join(hidden(str(error)).split())[:_DETAIL], _pause(error)
+        denied = status in (401, 403)
+        if (denied or status == 500) and (missing := self._missing_keys()):
             return ModelError("no key", f"{who} needs {' and '.join(missing)} in the environment", fatal=True)
         if denied:
             return ModelError("wrong key", f"{who} is refused: check its key in the environment", fatal=True)
-        if isinstance(error, openai.NotFoundError):
+        if status == 404:
             return ModelError("unknown model", f"{who} is not known there: {said}", fatal=True)
-        if isinstance(error, openai.APITimeoutError):
-            return Failed("time-out", f"{who} did not answer in time")
-        if isinstance(error, openai.RateLimitError):
-            return Failed("rate limit", f"{who}: {said}")
+        if status == 408:
+            return Failed("time-out", f"{who} did not answer in time", after_s)
+        if status == 429:
+            return Failed("rate limit", f"{who}: {said}", after_s)
         if _never_arrived(error):
             return Failed("unreachable", f"{who} cannot be reached; is its server up?")
-        if isinstance(error, openai.APIStatusError) and error.status_code < 500:
+        if status < 500:
             return ModelError("refused request", f"{who}: {said}")
-        return Failed("server error", f"{who}: {said}")
+        return Failed("server error", f"{who}: {said}", after_s)
 
     def _missing_keys(self) -> list[str]:
         import litellm
 
         missing = litellm.validate_environment(model=self._model).get("missing_keys") or ()
         return [name for name in missing if name.endswith("_KEY")]
+
+
+def _pause(error: Exception) -> float | None:
+    """The seconds that the server behind an error asks to wait."""
+    return retry_after(getattr(getattr(error, "response", None), "headers", None) or {})
 
 
 def _never_arrived(error: BaseException | None) -> bool:

@@ -128,9 +128,9 @@ def refused(status: int, data: bytes, headers: Mapping[str, str], where: str) ->
     if status == 404:
         return ModelError("unknown model", f"{where} has no such model or path (404{said}); name #MODEL", fatal=True)
     if status == 429:
-        return Failed("rate limit", f"{where} takes no more requests now (429{said})", _retry_after(headers))
+        return Failed("rate limit", f"{where} takes no more requests now (429{said})", retry_after(headers))
     if status == 408 or status >= 500:
-        return Failed("server error", f"{where} failed ({status}{said})", _retry_after(headers))
+        return Failed("server error", f"{where} failed ({status}{said})", retry_after(headers))
     return ModelError("refused request", f"{where} refuses the request ({status}{said})")
 
 
@@ -146,7 +146,7 @@ def _message(data: bytes) -> str:
     return f": {text[:_DETAIL]}" if text else ""
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
+def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds, or a date (RFC 9110, 10.2.3)."""
     value = headers.get("retry-after", "")
     if re.fullmatch(r"\d+(\.\d+)?", value):
