@@ -38,6 +38,7 @@ from r3bench.lowering.fields import split_fields
 from r3bench.lowering.ir import Function, Module, call_arguments, callee, read_function, read_module
 from r3bench.lowering.nvvm import BARRIERS, OPERATIONS
 from r3bench.lowering.prepare import KERNEL, Prepared, prepare
+from r3bench.lowering.quotients import hide_quotients
 from r3bench.lowering.regions import write_regions
 from r3bench.lowering.rows import Independence
 from r3bench.lowering.signature import RANGES, Signature
@@ -96,6 +97,7 @@ def _host_module(module: Module, kernel: Function, prepared: Prepared, triple: s
     merge_active(kernel)
     cut_strides(kernel)
     plain_if_alone(kernel)
+    hide_quotients(kernel)
     suspends = [(name, call_arguments(line)) for line in kernel.lines() if (name := callee(line)) in OPERATIONS]
     named = any(is_named(name, operands) for name, operands in suspends if name)
     own = arrays([name for name, _ in suspends if name], named)

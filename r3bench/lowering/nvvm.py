@@ -19,6 +19,7 @@ PLACES = {
     "@r3.thread": ("i32", "%r3.thread"),
     "@r3.threads": ("i32", "%r3.threads"),
     "@r3.alone": ("i32", "%r3.alone"),
+    "@r3.all.bits": ("i32", "%r3.all.bits"),
     "@r3.shared": ("ptr", "%r3.shared"),
     "@r3.shared.dynamic": ("i32", "%r3.shared.dynamic"),
     "@r3.shared.static": ("i32", "%r3.shared.static"),

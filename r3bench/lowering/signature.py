@@ -25,9 +25,11 @@ _PLACES = (
     ("%r3.shared.dynamic", "i32", 96),
     ("%r3.shared.static", "i32", 100),
     ("%r3.alone", "i32", 108),
+    ("%r3.all.bits", "i32", 112),
 )
 """Name, type and place in ``struct block``. ``threads`` of the block, ``padded`` to warps; shared memory; the threads'
-context; the cells of barriers; whether one thread of the CPU runs all blocks."""
+context; the cells of barriers; whether one thread of the CPU runs all blocks; a word of which all
+bits are set."""
 RANGES = {
     "%r3.padded": "i64 32, i64 1025",
     "%r3.threads": "i32 1, i32 1025",

@@ -25,7 +25,8 @@ struct block {
   const u8 *arguments;
   u8 *shared, *cells, *once, *context;
   u64 padded; /* threads, in whole warps */
-  u32 threads, size[3], index[3], grid[3], dynamic_shared, static_shared, order, alone; /* alone: on the one thread that runs all blocks */
+  u32 threads, size[3], index[3], grid[3], dynamic_shared, static_shared, order;
+  u32 alone, all_bits; /* alone: on the one thread that runs all blocks; all_bits: a word whose value LLVM does not see */
 };
 
 /* Runs part of a row of threads from a place to where they wait next, and returns the AND and, in the high half, the OR
@@ -572,7 +573,7 @@ int __r3_run_block(const u8 *arguments, const struct launch *l, const u32 *index
   struct block b = {
     k, arguments, shared, cells, cells + CELLS_BYTES, cells + CELLS_BYTES + once_bytes(k), whole_warps(l->block),
     l->block[0] * l->block[1] * l->block[2], {l->block[0], l->block[1], l->block[2]}, {index[0], index[1], index[2]},
-    {l->grid[0], l->grid[1], l->grid[2]}, l->shared_bytes, k->static_shared, l->order, l->threads == 1,
+    {l->grid[0], l->grid[1], l->grid[2]}, l->shared_bytes, k->static_shared, l->order, l->threads == 1, ~0u,
   };
   memset(shared + shared_bytes(k, l), 0, noted_bytes(k, l));
   if (k->places == 1) return run_independent(&b);
