@@ -46,6 +46,15 @@ struct LaunchConfig {
     unsigned attribute_count;
 };
 
+// CUDA_LAUNCH_PARAMS
+struct LaunchParams {
+    Handle function;
+    Dim3 grid, block;
+    unsigned shared_bytes;
+    Handle stream;
+    void **parameters;
+};
+
 // CUDA_KERNEL_NODE_PARAMS_v2
 struct KernelNode {
     Handle function;
@@ -63,6 +72,15 @@ struct AllocationNode {
     const void *readers;
     size_t reader_count, nbytes;
     uint64_t at;
+};
+
+// CUgraphNodeParams of a conditional node: the graphs that it launches, or not.
+struct ConditionalNode {
+    int type, reserved[3];
+    uint64_t condition;
+    int kind;
+    unsigned count;
+    Handle *made;
 };
 
 enum { NODE_KERNEL = 0, NODE_CHILD_GRAPH = 4, NODE_ALLOCATES = 10, NODE_FREES = 11, NODE_CONDITIONAL = 13 };

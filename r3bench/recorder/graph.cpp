@@ -8,6 +8,9 @@ namespace r3 {
 
 namespace {
 
+Lock conditional_lock;
+Map<const void *, Vector<Handle> *> conditional;  // graphs by node
+
 bool nodes_of(Handle graph, Vector<Handle> &nodes) {
     size_t count = 0;
     const Driver &real = driver();
@@ -53,9 +56,30 @@ void note(Handle node, int type, Graph &whole) {
     if (type == NODE_FREES && real.cuGraphMemFreeNodeGetParams && !real.cuGraphMemFreeNodeGetParams(node, &freed))
         whole.freed.push(freed);
     if (type == NODE_ALLOCATES || type == NODE_FREES) whole.problem = "its graph allocates memory";
-    if (type != NODE_CONDITIONAL) return;
+}
+
+Vector<Handle> *inside(Handle node) {
+    Held held(conditional_lock);
+    Vector<Handle> **graphs = conditional.find(node);
+    return graphs ? *graphs : nullptr;
+}
+
+// What a conditional node launches or not, by its graphs: nothing in them is ever cut.
+void note_conditional(Handle node, Graph &whole) {
+    Vector<Handle> *graphs = inside(node), nodes;
     whole.problem = "its graph has conditional nodes";
-    warn_once("what conditional nodes of graphs launch is neither counted nor recorded");
+    if (!graphs) return warn_once("what a conditional node of a copied graph launches is not known");
+    for (Handle graph : *graphs) {
+        if (!nodes_of(graph, nodes)) continue;
+        for (Handle each : nodes) {
+            KernelNode held = {};
+            int type = -1;
+            driver().cuGraphNodeGetType(each, &type);
+            if (type == NODE_CONDITIONAL) note_conditional(each, whole);
+            Kernel *kernel = kernel_node(each, held) ? kernel_of(function_of(held)) : nullptr;
+            if (kernel) whole.conditional.push(kernel);
+        }
+    }
 }
 
 Level *level_of(Handle graph, bool ordered, Graph &whole) {
@@ -71,6 +95,7 @@ Level *level_of(Handle graph, bool ordered, Graph &whole) {
         int type = -1;
         driver().cuGraphNodeGetType(node, &type);
         note(node, type, whole);
+        if (type == NODE_CONDITIONAL) note_conditional(node, whole);
         if (type == NODE_CHILD_GRAPH && !driver().cuGraphChildGraphNodeGetGraph(node, &inner))
             found.inside = level_of(inner, ordered, whole);
         if (kernel_node(node, held) && (found.kernel = kernel_of(function_of(held)))) {
@@ -93,9 +118,17 @@ bool kernel_node(Handle node, KernelNode &held) {
 
 Handle function_of(const KernelNode &held) { return held.function ? held.function : held.kernel; }
 
+void conditional_made(Handle node, const ConditionalNode &made) {
+    Held held(conditional_lock);
+    Vector<Handle> *&graphs = conditional.at(node);
+    if (!graphs) graphs = create<Vector<Handle>>();
+    graphs->clear();
+    graphs->append(made.made, made.count);
+}
+
 void look_at(Handle graph, bool ordered, Graph &whole) {
     destroy(whole.all);
-    whole.made.clear(), whole.freed.clear();
+    whole.made.clear(), whole.freed.clear(), whole.conditional.clear();
     whole.kernels = 0;
     whole.all = level_of(graph, ordered, whole);
     for (size_t i = whole.freed.size(); i-- > 0;)

@@ -38,12 +38,16 @@ struct Graph {
     size_t kernels;
     Vector<Made> made;
     Vector<Address> freed;
-    Problem problem;  // why it cannot be cut
+    Vector<Kernel *> conditional;  // that a conditional node in it launches, or not
+    Problem problem;               // why it cannot be cut
     bool timed;
     ~Graph() { destroy(all); }
 };
 
 const Problem NOT_CUT = "the driver does not cut its graph";
+
+// The application made a conditional node: what it may launch is known from there on.
+void conditional_made(Handle node, const ConditionalNode &made);
 
 // All that is there of a graph, anew; `ordered`: its nodes in an order that its edges allow.
 void look_at(Handle graph, bool ordered, Graph &whole);

@@ -168,6 +168,8 @@ bool count(Graph &graph, Vector<long> &occurrences) {
         if (problem) coverage_count(kernel, problem);
         else any = true;
     });
+    for (Kernel *kernel : graph.conditional)
+        if (kernel->wanted) coverage_count(*kernel, "a conditional node of a graph launches it or not");
     graph.timed = graph.timed || any;
     return any && graph.kept;
 }
@@ -255,6 +257,24 @@ static Result launched(Handle ready, Handle stream, Result (*pass)(Handle, Handl
 
 using r3::Handle;
 using r3::KernelNode;
+
+// -- conditional nodes --
+
+#define R3_NODE(name, parameters, arguments)                                                     \
+    R3_ENTRY(name, parameters, arguments, {                                                      \
+        r3::Result result = real_##name arguments;                                               \
+        if (result == r3::SUCCESS && given->type == r3::NODE_CONDITIONAL && r3::plan().active)   \
+            r3::conditional_made(*node, *given);                                                 \
+        return result;                                                                           \
+    })
+
+R3_NODE(cuGraphAddNode,
+        (Handle * node, Handle graph, const Handle *before, size_t count, const r3::ConditionalNode *given),
+        (node, graph, before, count, given))
+R3_NODE(cuGraphAddNode_v2,
+        (Handle * node, Handle graph, const Handle *before, const void *edges, size_t count,
+         const r3::ConditionalNode *given),
+        (node, graph, before, edges, count, given))
 
 // -- instantiation --
 

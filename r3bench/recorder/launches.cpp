@@ -51,6 +51,20 @@ Result launched(const Launch &launch) {
     return launch_recorded(*kernel, launch, occurrence);
 }
 
+// A launch that is counted, and neither recorded nor substituted.
+void declared(Handle function, Dim3 grid, const char *why) {
+    if (!plan().active) return;
+    Kernel *kernel = kernel_of(function);
+    if (!kernel) return coverage_unknown();
+    __atomic_fetch_add(&kernel->launches, 1, __ATOMIC_RELAXED);
+    kernel->grid = grid;
+    coverage_launched();
+    if (kernel->wanted) coverage_count(*kernel, why);
+    wait_for_recording();
+}
+
+const char *const BY_PARTS = "its arguments were set one by one (cuLaunchGrid)";
+
 }  // namespace
 
 #define R3_PASS_PLAIN(name)                                                                                    \
@@ -124,6 +138,31 @@ R3_ENTRY(cuLaunchKernelEx_ptsz, R3_EX, (config, function, parameters, extra), {
     launch.pass = r3::pass_cuLaunchKernelEx_ptsz;
     return r3::launched(launch);
 })
+
+// -- seen and not recorded --
+
+R3_ENTRY(cuLaunch, (Handle function), (function), {
+    r3::declared(function, {1, 1, 1}, r3::BY_PARTS);
+    return real_cuLaunch(function);
+})
+
+R3_ENTRY(cuLaunchGrid, (Handle function, int width, int height), (function, width, height), {
+    r3::declared(function, {unsigned(width), unsigned(height), 1}, r3::BY_PARTS);
+    return real_cuLaunchGrid(function, width, height);
+})
+
+R3_ENTRY(cuLaunchGridAsync, (Handle function, int width, int height, Handle stream),
+         (function, width, height, stream), {
+             r3::declared(function, {unsigned(width), unsigned(height), 1}, r3::BY_PARTS);
+             return real_cuLaunchGridAsync(function, width, height, stream);
+         })
+
+R3_ENTRY(cuLaunchCooperativeKernelMultiDevice, (r3::LaunchParams * launches, unsigned count, unsigned flags),
+         (launches, count, flags), {
+             for (unsigned i = 0; i < count; i++)
+                 r3::declared(launches[i].function, launches[i].grid, "it is launched on several devices at once");
+             return real_cuLaunchCooperativeKernelMultiDevice(launches, count, flags);
+         })
 
 namespace r3 {
 

@@ -43,7 +43,7 @@ void memory_add(Address address, size_t nbytes, const char *kind) {
     bool everywhere = !strcmp(kind, "host") || !strcmp(kind, "managed");
     Held held(table_lock);
     size_t at = behind(address);
-    Allocation added = {address, nbytes, kind, ++made, context, everywhere ? ~0ull : memory_device()};
+    Allocation added = {address, nbytes, kind, ++made, context, everywhere ? ~0ull : memory_device(), false};
     if (at && table[at - 1].address == address) table[at - 1] = added;
     else table.insert(at, added);
 }
@@ -107,17 +107,41 @@ struct Access {
     int kind, device, allowed;
 };
 
-// Memory that was mapped is read by those devices that were given access, and by none before.
+// Under the lock, as what follows: what lies across an address becomes two.
+static void cut(Address at) {
+    size_t found = behind(at);
+    if (!found || !table[found - 1].mapped || table[found - 1].address == at || table[found - 1].end() <= at) return;
+    Allocation &low = table[found - 1], high = low;
+    high.address = at, high.nbytes = low.end() - at, high.number = ++made;
+    low.nbytes = at - low.address, low.number = ++made;
+    table.insert(found, high);
+}
+
+// An array may lie across mappings: what the same devices may read is one.
+static void join(Address at) {
+    size_t found = behind(at);
+    if (found < 2 || table[found - 1].address != at) return;
+    Allocation &low = table[found - 2], &high = table[found - 1];
+    if (!low.mapped || !high.mapped || low.end() != at || low.devices != high.devices) return;
+    low.nbytes += high.nbytes, low.number = ++made;
+    table.erase(found - 1);
+}
+
+// Memory that was mapped is read by those devices that were given access, and by none before; a part of it likewise.
 static Result accessed(Result result, Address at, size_t nbytes, const Access *given, size_t count) {
     const int DEVICE = 1;
     if (result != SUCCESS) return result;
+    wait_for_recording();
     Held held(table_lock);
-    for (Allocation &each : table)
-        for (size_t i = 0; i < count && at <= each.address && each.end() <= at + nbytes; i++) {
+    cut(at), cut(at + nbytes);
+    for (size_t found = behind(at - 1); found < table.size() && table[found].address < at + nbytes; found++)
+        for (size_t i = 0; i < count && table[found].mapped; i++) {
             if (given[i].kind != DEVICE) continue;
-            uint64_t bit = 1ull << (given[i].device & 63);
-            each.devices = given[i].allowed ? each.devices | bit : each.devices & ~bit;
+            uint64_t bit = 1ull << (given[i].device & 63), &devices = table[found].devices;
+            devices = given[i].allowed ? devices | bit : devices & ~bit;
         }
+    for (size_t found = table.size(); found-- > 0;)
+        if (at <= table[found].address && table[found].address <= at + nbytes) join(table[found].address);
     return result;
 }
 
@@ -126,8 +150,16 @@ static Result mapped(Result result, Address at, size_t nbytes) {
     memory_add(at, nbytes, "device");
     Held held(table_lock);
     size_t found = behind(at);
-    if (found && table[found - 1].address == at) table[found - 1].devices = 0;
+    if (found && table[found - 1].address == at) table[found - 1].devices = 0, table[found - 1].mapped = true;
     return result;
+}
+
+static void unmapped(Address at, size_t nbytes) {
+    wait_for_recording();
+    Held held(table_lock);
+    cut(at), cut(at + nbytes);
+    for (size_t found = table.size(); found-- > 0;)
+        if (table[found].mapped && at <= table[found].address && table[found].address < at + nbytes) table.erase(found);
 }
 
 // Taken out before the driver frees it, since another thread may get the same address at once; and not while a launch
@@ -233,7 +265,7 @@ R3_ENTRY(cuMemSetAccess, (Address at, size_t nbytes, const r3::Access *given, si
          { return r3::accessed(real_cuMemSetAccess(at, nbytes, given, count), at, nbytes, given, count); })
 
 R3_ENTRY(cuMemUnmap, (Address at, size_t nbytes), (at, nbytes), {
-    r3::removed(at);
+    r3::unmapped(at, nbytes);
     return real_cuMemUnmap(at, nbytes);
 })
 

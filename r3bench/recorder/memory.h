@@ -13,6 +13,7 @@ struct Allocation {
     uint64_t number;   // counts allocations, so that one can be told from the next at the same address
     Handle context;    // that it was made in
     uint64_t devices;  // a bit for each whose kernels may read it without being told; 0 as long as none may
+    bool mapped;       // into reserved addresses, where memory that follows upon other memory is one with it
 
     Address end() const { return address + nbytes; }
 };

@@ -10,12 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-typedef int Result;
-typedef uint64_t Address;
-typedef void *Handle;
-typedef struct {
-    unsigned grid[3], block[3];
-} Dims;
+#include "programs/abi.h"
+
 typedef void (*Function)(void **parameters, const Dims *dims);
 
 enum { SUCCESS = 0, INVALID = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, WRONG_CONTEXT = 201, NOT_FOUND = 500,
@@ -207,7 +203,7 @@ Result cuMemAllocPitch_v2(Address *at, size_t *pitch, size_t width, size_t heigh
 Result cuMemAllocManaged(Address *at, size_t nbytes, unsigned flags) { return (void)flags, allocated(at, nbytes); }
 static Result captured_memory(int type, Address *at, size_t nbytes);
 Result cuMemAllocAsync(Address *at, size_t nbytes, Handle stream) {
-    return capturing && stream == capture_stream ? captured_memory(10, at, nbytes) : allocated(at, nbytes);
+    return capturing && stream == capture_stream ? captured_memory(NODE_ALLOCATES, at, nbytes) : allocated(at, nbytes);
 }
 Result cuMemAllocAsync_ptsz(Address *at, size_t nbytes, Handle stream) { return cuMemAllocAsync(at, nbytes, stream); }
 Result cuMemFree_v2(Address at) {
@@ -215,7 +211,7 @@ Result cuMemFree_v2(Address at) {
     return free(host(at)), unsafe();
 }
 Result cuMemFreeAsync(Address at, Handle stream) {
-    if (capturing && stream == capture_stream) return captured_memory(11, &at, 4096);
+    if (capturing && stream == capture_stream) return captured_memory(NODE_FREES, &at, 4096);
     return free(host(at)), SUCCESS;
 }
 // What is mapped cannot be read before access is given.
@@ -226,6 +222,7 @@ Result cuMemMap(Address at, size_t nbytes, size_t offset, uint64_t handle, uint6
 Result cuMemSetAccess(Address at, size_t nbytes, const int *access, size_t count) {
     return (void)count, mprotect(host(at), nbytes, access[2] ? PROT_READ | PROT_WRITE : PROT_NONE) ? INVALID : SUCCESS;
 }
+Result cuMemUnmap(Address at, size_t nbytes) { return munmap(host(at), nbytes) ? INVALID : SUCCESS; }
 Result cuMemHostAlloc(void **at, size_t nbytes, unsigned flags) {
     return flags && getenv("FAKE_NO_PINNED_MEMORY") ? OUT_OF_MEMORY : allocated((Address *)at, nbytes);
 }
@@ -332,6 +329,30 @@ typedef struct {
 } Config;
 Result cuLaunchKernelEx(const Config *config, Handle function, void **parameters, void **extra) {
     return run(function, &config->dims, parameters, extra);
+}
+// Arguments that are set one by one, for one function at a time.
+static char parts[256];
+static Dims parts_dims;
+Result cuFuncSetBlockShape(Handle function, int x, int y, int z) {
+    parts_dims = (Dims){{1, 1, 1}, {(unsigned)x, (unsigned)y, (unsigned)z}};
+    return function ? SUCCESS : INVALID;
+}
+Result cuParamSetSize(Handle function, unsigned nbytes) { return nbytes <= sizeof parts && function ? SUCCESS : INVALID; }
+Result cuParamSetv(Handle function, int offset, const void *bytes, unsigned nbytes) {
+    return memcpy(parts + offset, bytes, nbytes), function ? SUCCESS : INVALID;
+}
+Result cuLaunchGrid(Handle function, int width, int height) {
+    void *extra[] = {(void *)1, parts, NULL};
+    parts_dims.grid[0] = (unsigned)width, parts_dims.grid[1] = (unsigned)height;
+    return run(function, &parts_dims, NULL, extra);
+}
+Result cuLaunchGridAsync(Handle function, int width, int height, Handle stream) {
+    return (void)stream, cuLaunchGrid(function, width, height);
+}
+Result cuLaunch(Handle function) { return cuLaunchGrid(function, 1, 1); }
+Result cuLaunchCooperativeKernelMultiDevice(LaunchParams *list, unsigned count, unsigned flags) {
+    for (unsigned i = 0; i < count; i++) run(list[i].function, &list[i].dims, list[i].parameters, NULL);
+    return flags ? INVALID : SUCCESS;
 }
 
 #include "fake_graphs.h"

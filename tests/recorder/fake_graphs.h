@@ -1,19 +1,10 @@
 // Graphs of the libcuda.so.1 without a GPU, run in the order of their edges: kernels, graphs inside, memory.
 #include <sys/mman.h>
 
-typedef struct {
-    Handle function;
-    Dims dims;
-    unsigned shared;
-    void **parameters, **extra;
-    Handle kernel, context;
-} NodeParams;
-
-enum { KERNEL = 0, CHILD = 4, ALLOCATES = 10, FREES = 11 };
-
 typedef struct Node {
     int type;
-    struct Graph *inside;
+    struct Graph *inside;  // launched where it is no conditional node, or its condition holds
+    uint64_t condition;
     Address at;  // of memory that it makes or frees
     size_t nbytes;
     unsigned cluster;
@@ -45,7 +36,7 @@ static Node *add_empty(Graph *graph, int type) {
     return node->type = type, node->graph = graph, node;
 }
 static Node *add_node(Graph *graph, const NodeParams *params) {
-    Node *node = add_empty(graph, KERNEL);
+    Node *node = add_empty(graph, NODE_KERNEL);
     return set_params(node, params), node;
 }
 static void add_edge(Graph *graph, Node *from, Node *to) {
@@ -61,8 +52,8 @@ static Graph *copy_of(const Graph *original) {
     Graph *clone = calloc(1, sizeof *clone);
     for (int i = 0; i < original->count; i++) {
         Node *from = original->nodes[i], *node = add_empty(clone, from->type);
-        if (from->type == KERNEL) set_params(node, &from->params);
-        if (from->inside) node->inside = copy_of(from->inside);
+        if (from->type == NODE_KERNEL) set_params(node, &from->params);
+        if (from->inside) node->inside = copy_of(from->inside), node->condition = from->condition;
         node->at = from->at, node->nbytes = from->nbytes, node->cluster = from->cluster, node->origin = from;
     }
     for (int i = 0; i < original->edges; i++)
@@ -71,7 +62,7 @@ static Graph *copy_of(const Graph *original) {
 }
 static int has_memory(const Graph *graph) {
     for (int i = 0; i < graph->count; i++)
-        if (graph->nodes[i]->type == ALLOCATES || graph->nodes[i]->type == FREES) return 1;
+        if (graph->nodes[i]->type == NODE_ALLOCATES || graph->nodes[i]->type == NODE_FREES) return 1;
     return 0;
 }
 
@@ -95,7 +86,7 @@ static Result captured(Handle function, const Dims *dims, void **parameters) {
 static Result captured_memory(int type, Address *at, size_t nbytes) {
     Node *node = behind_the_last(add_empty(capturing, type));
     nbytes = (nbytes + 4095) / 4096 * 4096;
-    if (type == ALLOCATES) *at = (Address)(uintptr_t)mmap(NULL, nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (type == NODE_ALLOCATES) *at = (Address)(uintptr_t)mmap(NULL, nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return node->at = *at, node->nbytes = nbytes, SUCCESS;
 }
 Result cuGraphCreate(Handle *graph, unsigned flags) { return *graph = calloc(1, sizeof(Graph)), flags ? INVALID : SUCCESS; }
@@ -112,10 +103,24 @@ Result cuGraphAddKernelNode_v2(Handle *made, Handle graph, const Handle *before,
     return SUCCESS;
 }
 Result cuGraphAddChildGraphNode(Handle *made, Handle graph, const Handle *before, size_t count, Handle child) {
-    Node *node = *made = add_empty(graph, CHILD);
+    Node *node = *made = add_empty(graph, NODE_CHILD);
     node->inside = copy_of(child);
     for (size_t i = 0; i < count; i++) add_edge(graph, before[i], node);
     return SUCCESS;
+}
+Result cuGraphAddNode_v2(Handle *made, Handle graph, const Handle *before, const void *edges, size_t count,
+                         ConditionalParams *params) {
+    static Handle bodies[32];
+    static int used;
+    if (params->type != NODE_CONDITIONAL || params->count != 1 || edges) return INVALID;
+    Node *node = *made = add_empty(graph, NODE_CONDITIONAL);
+    node->inside = calloc(1, sizeof *node->inside), node->condition = params->condition;
+    params->made = &bodies[used], bodies[used++] = node->inside;
+    for (size_t i = 0; i < count; i++) add_edge(graph, before[i], node);
+    return SUCCESS;
+}
+Result cuGraphAddNode(Handle *made, Handle graph, const Handle *before, size_t count, ConditionalParams *params) {
+    return cuGraphAddNode_v2(made, graph, before, NULL, count, params);
 }
 Result cuGraphChildGraphNodeGetGraph(Handle node, Handle *child) { return *child = ((Node *)node)->inside, SUCCESS; }
 Result cuGraphMemAllocNodeGetParams(Handle node, void *params) {
@@ -174,10 +179,10 @@ Result cuGraphExecKernelNodeSetParams_v2(Handle ready, Handle node, const NodePa
 Result cuGraphExecDestroy(Handle ready) { return cuGraphDestroy(ready); }
 static void run_graph(const Graph *graph);
 static void run_node(Node *node) {
-    if (node->type == KERNEL) run(node->params.function, &node->params.dims, node->arguments, NULL);
-    if (node->type == CHILD) run_graph(node->inside);
-    if (node->type == ALLOCATES) mprotect(host(node->at), node->nbytes, PROT_READ | PROT_WRITE);
-    if (node->type == FREES) munmap(host(node->at), node->nbytes);
+    if (node->type == NODE_KERNEL) run(node->params.function, &node->params.dims, node->arguments, NULL);
+    if (node->type == NODE_CHILD || node->condition) run_graph(node->inside);
+    if (node->type == NODE_ALLOCATES) mprotect(host(node->at), node->nbytes, PROT_READ | PROT_WRITE);
+    if (node->type == NODE_FREES) munmap(host(node->at), node->nbytes);
 }
 static void run_from(const Graph *graph, Node *node, int *done) {
     for (int i = 0; i < graph->edges; i++)

@@ -187,6 +187,17 @@ def test_mapped_memory_counts_as_soon_as_it_may_be_read(hostile: Record) -> None
     assert [len(launched.held) for launched in hostile("mapped").launches] == [2, 3]
 
 
+def test_mapped_memory_is_what_may_be_read_of_it(hostile: Record) -> None:
+    """Neighbouring mappings are one array."""
+    launches = hostile("mapped in part", max_per_kernel=9).launches
+    assert [[held.nbytes for held in u.held if held.nbytes % 4096 == 0] for u in launches] == [
+        [8192],
+        [16384],
+        [12288],
+        [],
+    ]
+
+
 def test_memory_of_another_device_is_copied(hostile: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     """No kernel of the recorder reads it, which the driver would punish."""
     monkeypatch.setenv("FAKE_OWN_KERNELS", "1")
@@ -237,6 +248,31 @@ def test_memory_that_a_graph_makes(hostile: Record) -> None:
         ["device", "device"], ["device", "pool"], ["device", "device"],
     ]  # fmt: skip
     assert found.reasons == {"its graph allocates memory": 1}
+
+
+def test_what_conditional_nodes_launch_is_declared(hostile: Record) -> None:
+    found = hostile("conditional")
+    assert (found.output, found.launches) == ("22\n", [])
+    assert [(k["kernel"], k["launches"], k["reasons"]) for k in found.coverage[0]["kernels"]] == [
+        ("_Z5scalePdPKddi", 2, {"its graph has conditional nodes": 2}),
+        ("other", 0, {"a conditional node of a graph launches it or not": 4}),
+    ]
+
+
+# -- other ways to launch --
+
+
+@pytest.mark.parametrize(
+    ("situation", "launches", "why"),
+    [
+        ("by parts", 3, "its arguments were set one by one (cuLaunchGrid)"),
+        ("on several devices", 2, "it is launched on several devices at once"),
+    ],
+)
+def test_other_ways_to_launch_are_declared(situation: str, launches: int, why: str, hostile: Record) -> None:
+    found = hostile(situation)
+    assert (found.output, found.launches, found.reasons) == (f"{launches}\n", [], {why: launches})
+    assert found.coverage[0]["kernels"][0]["launches"] == launches
 
 
 # -- arguments --

@@ -203,6 +203,25 @@ static void mapped(void) {
     launch(0);
 }
 
+// Of what is mapped a part may be read; what is mapped behind it is part of the same array, until it is taken away.
+static void mapped_in_part(void) {
+    const int access[] = {1, 0, 3};
+    Result (*unmap)(Address, size_t);
+    FIND(map, "cuMemMap", "cuMemMap");
+    FIND(allow, "cuMemSetAccess", "cuMemSetAccess");
+    FIND(unmap, "cuMemUnmap", "cuMemUnmap");
+    Address at = (Address)mmap(NULL, 1 << 16, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map(at, 16384, 0, 0, 0) || allow(at + 4096, 8192, access, 1)) exit(6);
+    put(in + 800, at + 4096 + 16);
+    launch(0);
+    if (map(at + 16384, 4096, 0, 0, 0) || allow(at + 12288, 8192, access, 1)) exit(7);
+    launch(0);
+    if (unmap(at + 16384, 4096)) exit(8);
+    launch(0);
+    if (unmap(at, 16384)) exit(9);
+    launch(0);
+}
+
 // A pointer leads to memory of another device, which kernels of this one may not read.
 static void far(void) {
     Handle (*context)(int);
@@ -257,24 +276,16 @@ static void wrong_end(void) {
     launch(1);
 }
 
-typedef struct {
-    Handle function;
-    Dims dims;
-    unsigned shared;
-    void **parameters, **extra;
-    Handle kernel, context;
-} Node;
-
 // A graph of a kernel, a graph of a kernel and a graph, and a kernel; launched twice.
 static void nested(void) {
-    Result (*create)(Handle *, unsigned), (*add)(Handle *, Handle, const Handle *, size_t, const Node *),
+    Result (*create)(Handle *, unsigned), (*add)(Handle *, Handle, const Handle *, size_t, const NodeParams *),
         (*inside)(Handle *, Handle, const Handle *, size_t, Handle), (*attribute)(Handle, int, const void *);
     Handle inner, middle, outer, ready, nodes[3];
     double factor = 1;
     int count = COUNT;
     const unsigned cluster[] = {2, 1, 1};
     void *parameters[] = {&out, &in, &factor, &count};
-    Node node = {function, {{2, 1, 1}, {64, 1, 1}}, 0, parameters, NULL, NULL, NULL};
+    NodeParams node = {function, {{2, 1, 1}, {64, 1, 1}}, 0, parameters, NULL, NULL, NULL};
     find_graphs();
     FIND(create, "cuGraphCreate", "cuGraphCreate");
     FIND(add, "cuGraphAddKernelNode_v2", "cuGraphAddKernelNode");
@@ -316,6 +327,71 @@ static void graph_memory(void) {
     instantiate(&ready, made, 0);
     launch_graph(ready, NULL);
     launch_scale(function, in, out, 0, 1, NULL);  // nor is it now
+}
+
+// A graph of a kernel and of two conditional nodes: one launches another kernel, in the other's graph the same is left.
+static void other_kernel(void **parameters, const Dims *dims) { scale(parameters, dims); }
+static Handle named(const char *name, void (*run)(void **, const Dims *)) {
+    Handle module, found;
+    fakeKernel_(name, run, 4, SCALE_SIZES);
+    cuModuleLoadData_(&module, ".version 7.0\n");
+    if (cuModuleGetFunction_(&found, module, name)) exit(6);
+    return found;
+}
+static void conditional(void) {
+    Result (*create)(Handle *, unsigned), (*add)(Handle *, Handle, const Handle *, size_t, const NodeParams *),
+        (*add_any)(Handle *, Handle, const Handle *, const void *, size_t, ConditionalParams *);
+    Handle outer, ready, nodes[4];
+    double factor = 1;
+    int count = COUNT;
+    void *parameters[] = {&out, &in, &factor, &count};
+    NodeParams node = {function, {{2, 1, 1}, {64, 1, 1}}, 0, parameters, NULL, NULL, NULL};
+    find_graphs();
+    FIND(create, "cuGraphCreate", "cuGraphCreate");
+    FIND(add, "cuGraphAddKernelNode_v2", "cuGraphAddKernelNode");
+    FIND(add_any, "cuGraphAddNode_v2", "cuGraphAddNode");
+    create(&outer, 0);
+    add(&nodes[0], outer, NULL, 0, &node);
+    node.function = named("other", other_kernel);
+    for (int i = 0; i < 2; i++) {
+        ConditionalParams condition = {NODE_CONDITIONAL, {0}, (uint64_t)(i == 0), 0, 1, NULL, NULL, {0}};
+        if (add_any(&nodes[1 + i], outer, &nodes[i], NULL, 1, &condition)) exit(7);
+        factor = 10 << i, add(&nodes[3], condition.made[0], NULL, 0, &node);
+    }
+    instantiate(&ready, outer, 0);
+    for (int i = 0; i < 2; i++) launch_graph(ready, NULL);
+}
+
+// -- other ways to launch --
+
+static void by_parts(void) {
+    Result (*shape)(Handle, int, int, int), (*size)(Handle, unsigned), (*put_part)(Handle, int, const void *, unsigned),
+        (*go)(Handle, int, int), (*later)(Handle, int, int, Handle), (*once)(Handle);
+    struct {
+        Address out, in;
+        double factor;
+        int count;
+    } packed = {out, in, 1, COUNT};
+    FIND(shape, "cuFuncSetBlockShape", "cuFuncSetBlockShape");
+    FIND(size, "cuParamSetSize", "cuParamSetSize");
+    FIND(put_part, "cuParamSetv", "cuParamSetv");
+    FIND(go, "cuLaunchGrid", "cuLaunchGrid");
+    FIND(later, "cuLaunchGridAsync", "cuLaunchGridAsync");
+    FIND(once, "cuLaunch", "cuLaunch");
+    shape(function, 64, 1, 1);
+    size(function, 28);
+    put_part(function, 0, &packed, 28);
+    if (go(function, 2, 1) || later(function, 2, 1, NULL) || once(function)) exit(6);
+}
+
+static void on_several_devices(void) {
+    Result (*go)(LaunchParams *, unsigned, unsigned);
+    double factor = 1;
+    int count = COUNT;
+    void *parameters[] = {&out, &in, &factor, &count};
+    LaunchParams one = {function, {{2, 1, 1}, {64, 1, 1}}, 0, NULL, parameters}, both[] = {one, one};
+    FIND(go, "cuLaunchCooperativeKernelMultiDevice", "cuLaunchCooperativeKernelMultiDevice");
+    if (go(both, 2, 0)) exit(6);
 }
 
 // -- arguments --
@@ -365,6 +441,8 @@ int main(int count, char **words) {
                       {"plugin", plugin},     {"unloaded", unloaded},         {"mapped", mapped},
                       {"far", far},           {"reset", reset},               {"wrong end", wrong_end},
                       {"nested", nested},     {"graph memory", graph_memory}, {"structures", structures},
+                      {"mapped in part", mapped_in_part}, {"conditional", conditional}, {"by parts", by_parts},
+                      {"on several devices", on_several_devices},
                       {"textures", textures}, {"stuck", stuck},               {"hopeless", hopeless}};
     double first;
     given = words;

@@ -7,9 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef int Result;
-typedef uint64_t Address;
-typedef void *Handle;
+#include "abi.h"
 
 static void *library(void) {
     void *found = dlopen("libcuda.so.1", RTLD_LAZY);
@@ -31,10 +29,6 @@ static void *entry(const char *name, const char *base) { return (void)base, dlsy
 #endif
 
 #define FIND(variable, name, base) *(void **)&variable = entry(name, base)
-
-typedef struct {
-    unsigned grid[3], block[3];
-} Dims;
 
 static Result (*cuMemAlloc_)(Address *, size_t);
 static Result (*cuMemFree_)(Address);

@@ -114,13 +114,7 @@ static void scale_tuned(void **parameters, const Dims *dims) {
     (*(double **)parameters[0])[0] += 1000;
 }
 static void built(void) {
-    struct {
-        Handle function;
-        Dims dims;
-        unsigned shared;
-        void **parameters, **extra;
-        Handle kernel, context;
-    } node = {function, {{2, 1, 1}, {64, 1, 1}}, 0, NULL, NULL, NULL, NULL};
+    NodeParams node = {function, {{2, 1, 1}, {64, 1, 1}}, 0, NULL, NULL, NULL, NULL};
     Result (*create)(Handle *, unsigned), (*add)(Handle *, Handle, const Handle *, size_t, const void *),
         (*change)(Handle, Handle, const void *);
     Handle made, ready, nodes[2];
