@@ -48,6 +48,8 @@ class FakeWorker:
         self._contents: dict[int, dict[str, bytes]] = {}
         self._copies: dict[int, dict[str, Any]] = {}
         self._symbols: dict[int, str] = {}
+        self.rules: set[int] = set()
+        self._rules: dict[int, list[Any]] = {}
         WORKERS.append(self)
 
     def alive(self) -> bool:
@@ -90,8 +92,12 @@ class FakeWorker:
                 copy["live"][holder][offset : offset + 8] = value.to_bytes(8, "little")
 
     def compare(self, message: dict[str, Any]) -> dict[str, Any]:
-        live = self._copies[message["memory"]]["live"]
-        return {"rows": [self._row(live, *rule) for rule in message["rules"]]}
+        return {"rows": self._rows(message["memory"], *message["rules"])}
+
+    def _rows(self, memory: int, number: int, rules: Sequence[Any] | None) -> list[Any]:
+        if rules is not None:
+            self._rules[number] = list(rules)
+        return [self._row(self._copies[memory]["live"], *rule) for rule in self._rules[number]]
 
     def _row(self, live: dict[str, Any], name: str, contents: int, kind: int, item: int, *limits: Any) -> list[Any]:
         tolerant, atol, rtol, least, ulp, *runs = limits
@@ -131,7 +137,9 @@ class FakeWorker:
             return {"refused": "takes 8 bytes of arguments, but the unit has 12"}
         for number in message["memories"]:
             np.frombuffer(self._copies[number]["live"]["x"], np.float64)[:] *= 2
-        return {"ns": [100.0 * len(message["memories"])] * message["windows"], "occupancy": 8, "damaged": None}
+        rows = self._rows(message["memories"][0], *message["rules"]) if message["rules"] else []
+        ns = [100.0 * len(message["memories"])] * message["windows"]
+        return {"ns": ns, "occupancy": 8, "damaged": None, "rows": rows}
 
     def write_speed(self, message: dict[str, Any]) -> dict[str, Any]:
         return {"bytes": 1 << 30, "seconds": 0.5}

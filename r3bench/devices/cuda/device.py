@@ -18,7 +18,7 @@ from r3bench.compare import Buffer as Compared
 from r3bench.devices import Bytes, Kernel, Memory
 from r3bench.devices.cuda import profiler
 from r3bench.devices.cuda import sanitizer as sanitizing
-from r3bench.devices.cuda.memory import Contents, CudaMemory, Recorded
+from r3bench.devices.cuda.memory import CudaMemory, Recorded, Rules
 from r3bench.devices.cuda.process import OURS, Worker
 from r3bench.devices.cuda.supply import CudaKernel, Supply
 from r3bench.devices.cuda.survey import default_index
@@ -96,7 +96,11 @@ class CudaDevice:
 
     def restore(self, memory: Memory) -> None:
         """Takes place on the device with whatever is asked of it next, for many copies at once."""
-        self._own(memory).stale = True
+        self._to_restore(self._own(memory))
+
+    @staticmethod
+    def _to_restore(held: CudaMemory) -> None:
+        held.stale, held.rows = True, None
 
     def download(self, memory: Memory) -> dict[str, Bytes]:
         held = self._own(memory)
@@ -140,35 +144,25 @@ class CudaDevice:
     def _compare_there(
         self, held: CudaMemory, wanted: Sequence[Compared], expected: Mapping[str, Bytes], overrides: Any
     ) -> dict[str, Difference | None]:
-        worker = self._supply.worker()
-        rules, changed = self._rules(worker, held, wanted, expected, overrides)
-        message = {"op": "compare", "memory": held.number, "rules": rules, "restore": self._stale([held])}
-        rows = self._supply.ask(worker, message, "comparing")["rows"]
-        held.stale = False
-        if changed is not None:
-            self._supply.drop(worker, changed)
+        rules = held.recorded.rules(wanted, expected, overrides)
+        rows = held.rows if rules is held.rules else None
+        if rows is None:
+            rows = self._asked(held, rules, {"op": "compare", "restore": self._stale([held])}, "comparing")["rows"]
+            held.stale, held.rules = False, rules if rules.kept else None
         return {
             each.name: _difference(expected[each.name], each, tolerance_of(held.unit, each, overrides), row)
             for each, row in zip(wanted, rows, strict=True)
         }
 
-    def _rules(
-        self,
-        worker: Worker,
-        held: CudaMemory,
-        wanted: Sequence[Compared],
-        expected: Mapping[str, Bytes],
-        overrides: Mapping[str, Tolerance],
-    ) -> tuple[list[tuple[Any, ...]], Contents | None]:
-        """How the worker compares these buffers with what is expected, which it has then; what to drop afterwards."""
+    def _asked(self, held: CudaMemory, rules: Rules, message: dict[str, Any], what: str) -> dict[str, Any]:
+        """The answer to a request about a copy and rules, which the worker has then."""
+        worker = self._supply.worker()
         self._supply.memory(worker, held)
-        changed, keep = held.recorded.expected(expected)
-        numbers = dict.fromkeys(held.names(), held.recorded.before.number)
-        if changed is not None:
-            self._supply.contents(worker, changed)
-            numbers |= {buffer.name: changed.number for buffer in changed.buffers}
-        rules = [held.recorded.rule(each, expected[each.name], numbers[each.name], overrides) for each in wanted]
-        return rules, None if keep else changed
+        message |= {"memory": held.number, "rules": self._supply.rules(worker, rules)}
+        answer = self._supply.ask(worker, message, what)
+        if rules.contents is not None and not rules.kept:
+            self._supply.drop(worker, rules.contents)
+        return answer
 
     def release(self, memory: Memory) -> None:
         held = self._own(memory)
@@ -274,7 +268,7 @@ class CudaDevice:
         """All of them with one request, which has as much time as all may take."""
         held = [self._own(memory) for memory in memories]
         for memory in held:
-            memory.stale = True
+            self._to_restore(memory)
         self._evict = flush
         found = self._run(self._own_kernel(kernel), held, launch, times * timeout_s, windows=times)["ns"]
         return [max(1.0, float(ns)) for ns in found]
@@ -291,7 +285,7 @@ class CudaDevice:
             raise ValueError(f"a window has from 1 to {_MAX_MEMORIES} launches, not {len(memories)}")
         symbol = kernel.binary.symbol
         _check_launch(symbol, launch)
-        worker = self._supply.ready(kernel, memories)
+        worker, rules = self._supply.ready(kernel, memories), None if windows else memories[0].rules
         message = {
             "op": "run",
             "kernel": kernel.number,
@@ -300,14 +294,18 @@ class CudaDevice:
             "evict": self._evict,
             "launch": [getattr(launch, field.name) for field in fields(launch)],
             "windows": windows,
+            "rules": self._supply.rules(worker, rules) if rules else None,
             "written": memories[0].unit.written,
         }
+        for memory in memories:
+            memory.rows = None
         try:
             answer = self._supply.ask(worker, message, symbol, timeout_s=timeout_s)
         except TimeoutError:
             raise ReplayTimeout(f"{symbol} did not end within {timeout_s:g} s and was killed") from None
         for memory in memories:
             memory.stale = False
+        memories[0].rows = answer["rows"] if rules else None
         self._evict, self._ran = False, memories[0]
         return answer
 
@@ -347,12 +345,8 @@ class CudaDevice:
     def seconds(self, memory: Memory, expected: Mapping[str, Bytes]) -> dict[str, float]:
         """How long restoring and comparing take on the GPU itself, and the driver's own copy of as many bytes."""
         held = self._own(memory)
-        worker = self._supply.worker()
-        rules, changed = self._rules(worker, held, buffers(held.unit), expected, {})
-        message = {"op": "seconds", "memory": held.number, "rules": rules}
-        found = self._supply.ask(worker, message, "measuring the device's own work")
-        if changed is not None:
-            self._supply.drop(worker, changed)
+        rules = held.recorded.rules(buffers(held.unit), expected, {})
+        found = self._asked(held, rules, {"op": "seconds"}, "measuring the device's own work")
         return {name: float(value) for name, value in found.items()}
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import count
@@ -81,6 +81,19 @@ class Contents:
         return fd
 
 
+@dataclass(eq=False, slots=True)
+class Rules:
+    """How the worker compares some buffers with what is expected of them: sent once, and by number from then on.
+
+    ``contents`` is what of that is not what was there before; ``kept``: for the next time, too.
+    """
+
+    rows: list[tuple[Any, ...]]
+    contents: Contents | None
+    kept: bool
+    number: int = field(default_factory=lambda: next(_numbers))
+
+
 class Recorded:
     """The recorded contents of a unit, shared by its copies: before, and what was expected after."""
 
@@ -97,6 +110,7 @@ class Recorded:
         self.alike = hash(unit)  # equal for equal units
         self._expected: dict[tuple[int, ...], Contents] = {}
         self._least: dict[tuple[int, str, Tolerance], float] = {}
+        self._rules: dict[Hashable, Rules] = {}
 
     def take_over(self, others: Iterable[Recorded]) -> None:
         """Share what was recorded with a unit that has the same arrays at the same places."""
@@ -128,8 +142,24 @@ class Recorded:
             self._least[key] = largest_limit(given, dtype, tolerance)
         return self._least[key]
 
-    def rule(self, held: Compared, given: Bytes, contents: int, overrides: Mapping[str, Tolerance]) -> tuple[Any, ...]:
-        """How the worker is to compare one buffer: see :class:`r3bench.devices.cuda.tables.Rule`."""
+    def rules(
+        self, wanted: Sequence[Compared], given: Mapping[str, Bytes], overrides: Mapping[str, Tolerance]
+    ) -> Rules:
+        """How the worker is to compare these buffers with what is given; the same for contents that are kept."""
+        contents, kept = self.expected(given)
+        key = contents, tuple((each.name, overrides.get(each.name)) for each in wanted)
+        if key not in self._rules:
+            numbers = dict.fromkeys(self.arrays, self.before.number)
+            if contents is not None:
+                numbers |= {buffer.name: contents.number for buffer in contents.buffers}
+            rows = [self._rule(each, given[each.name], numbers[each.name], overrides) for each in wanted]
+            if not kept:
+                return Rules(rows, contents, kept)
+            self._rules[key] = Rules(rows, contents, kept)
+        return self._rules[key]
+
+    def _rule(self, held: Compared, given: Bytes, contents: int, overrides: Mapping[str, Tolerance]) -> tuple[Any, ...]:
+        """How it is to compare one: see :class:`r3bench.devices.cuda.tables.Rule`."""
         tolerance = tolerance_of(self.unit, held, overrides)
         dtype, item, tolerant = element_type(held, tolerance)
         if not tolerant:
@@ -144,13 +174,19 @@ class Recorded:
 
 
 class CudaMemory:
-    """One copy of a unit on the GPU. ``stale``: it is to be restored before it is next used."""
+    """One copy of a unit on the GPU. ``stale``: it is to be restored before it is next used.
+
+    ``rules`` are those that it was compared by last, by which a launch compares at once: what it finds is in ``rows``
+    until the copy is used again.
+    """
 
     def __init__(self, recorded: Recorded) -> None:
         self.recorded = recorded
         self.unit = recorded.unit
         self.number = next(_numbers)
         self.stale = True
+        self.rules: Rules | None = None
+        self.rows: list[list[Any]] | None = None
         self.addresses: dict[str, int] = {}
         self.as_recorded = True
         self._pointers: dict[str, Pointers] = {}
@@ -169,7 +205,7 @@ class CudaMemory:
     def placed(self, addresses: Mapping[str, Any], as_recorded: bool) -> None:
         """Note where the worker put it."""
         self.addresses = {name: int(address) for name, address in addresses.items()}
-        self.as_recorded, self.stale = as_recorded, True
+        self.as_recorded, self.stale, self.rows = as_recorded, True, None
         self._pointers = {
             holder: Pointers.within(self.unit, holder, self.recorded.arrays[holder], self.addresses.__getitem__)
             for holder in {pointer.holder for pointer in self.unit.pointers} - {ARGUMENTS}

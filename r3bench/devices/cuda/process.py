@@ -38,14 +38,15 @@ class WorkerDied(Exception):
 class Worker:
     """One worker process: requests go one at a time, and it is gone as soon as one of them fails.
 
-    What it has been given is noted here by number: contents, copies, kernels. The addresses in ``kept``, as far as they
-    are free, are reserved for units before anything else lies there. DeviceUnavailable if it does not start.
+    What it has been given is noted here by number: contents, copies, kernels, rules. The addresses in ``kept``, as far
+    as they are free, are reserved for units before anything else lies there. DeviceUnavailable if it does not start.
     """
 
     def __init__(self, index: int, kept: Sequence[Range] = ()) -> None:
         self.contents: set[int] = set()
         self.copies: set[int] = set()
         self.kernels: set[int] = set()
+        self.rules: set[int] = set()
         self._errors = os.memfd_create("r3bench-errors", os.MFD_CLOEXEC)
         self._channel, theirs = socket.socketpair()
         self._limit_s = 0.0

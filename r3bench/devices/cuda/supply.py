@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from r3bench.devices.cuda.memory import Contents, CudaMemory, Exchange, wired
+from r3bench.devices.cuda.memory import Contents, CudaMemory, Exchange, Rules, wired
 from r3bench.devices.cuda.nvml import Nvml
 from r3bench.devices.cuda.outcome import failure
 from r3bench.devices.cuda.placement import Range, recorded_ranges
@@ -170,6 +170,12 @@ class Supply:
         self.ask(worker, message, "uploading recorded contents", fds=[fd])
         worker.contents.add(contents.number)
 
+    def rules(self, worker: Worker, rules: Rules) -> tuple[int, list[tuple[Any, ...]] | None]:
+        """What a request says of how to compare: a number, and the rules where the worker does not know them."""
+        if rules.contents is not None:
+            self.contents(worker, rules.contents)
+        return rules.number, None if rules.number in worker.rules else rules.rows
+
     def drop(self, worker: Worker, contents: Contents) -> None:
         if contents.number in worker.contents:
             worker.contents.discard(contents.number)
@@ -207,4 +213,6 @@ class Supply:
             if lost:
                 self._drop_worker()
             raise failure(what, int(answer["code"]), str(answer["error"]), str(answer["call"]), lost=lost)
+        if rules := message.get("rules"):
+            worker.rules.add(rules[0])
         return answer

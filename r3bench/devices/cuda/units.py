@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import starmap
 from typing import Any
@@ -80,6 +80,7 @@ class Units:
         self.space, self._service, self._tables = space, service, Tables(space)
         self.contents: dict[int, Contents] = {}
         self.copies: dict[int, Copy] = {}
+        self.rules: dict[int, list[Rule]] = {}
         self._slabs: defaultdict[tuple[Place, int], list[Slab]] = defaultdict(list)
         self._pattern = space.map(_PATTERN_BYTES, always=True).start
         pattern = redzone_pattern(0, _PATTERN_BYTES)
@@ -101,6 +102,9 @@ class Units:
 
     def drop(self, identity: int) -> None:
         self._tables.forget()
+        self.rules = {
+            number: rules for number, rules in self.rules.items() if all(rule.contents != identity for rule in rules)
+        }
         self.space.unmap(self.contents.pop(identity).place)
 
     # -- copies --
@@ -206,29 +210,36 @@ class Units:
 
     # -- comparing --
 
-    def compare(self, identity: int, rules: Sequence[Rule], key: Hashable) -> list[list[Any]]:
-        """One row a rule: how many elements differ, the first, the largest error as bits, where, and both elements."""
-        copy = self.copies[identity]
-        used = {rule.contents for rule in rules}
-        self.space.open([*copy.places, *(self.contents[each].place for each in used)])
-        rows = self._judge(self._tables.get((key, identity), lambda: self._pieces(copy, rules)), len(rules))
-        return [self._found(copy, rule, row) for rule, row in zip(rules, rows, strict=True)]
+    def compare(self, identity: int, number: int) -> list[list[Any]]:
+        """One row for each of these rules: how many elements differ, the first, the largest error as bits, where, and
+        both elements."""
+        return self._compared(identity, number, ())[0]
 
-    def damaged(self, identity: int) -> int | None:
-        """The address of the first byte of a redzone that was written to."""
-        copy = self.copies[identity]
-        row = self._judge(self._tables.get(("zones", identity), lambda: self._zone_pieces(copy)), len(copy.zones))
-        hit = [zone.start + int(found["first"]) for zone, found in zip(copy.zones, row, strict=True) if found["count"]]
-        return min(hit, default=None)
+    def launched(self, identity: int, number: int | None) -> tuple[int | None, list[list[Any]]]:
+        """The address of the first byte of a redzone that a launch wrote to; its rows, where there are rules."""
+        zones = self.copies[identity].zones
+        rows, beside = self._compared(identity, number, zones)
+        hit = [zone.start + int(found["first"]) for zone, found in zip(zones, beside, strict=True) if found["count"]]
+        return min(hit, default=None), rows
 
-    def _pieces(self, copy: Copy, rules: Sequence[Rule]) -> Table:
-        return pieces(
+    def _compared(
+        self, identity: int, number: int | None, zones: Sequence[Range]
+    ) -> tuple[list[list[Any]], Sequence[Any]]:
+        """Rows for rules and for redzones, in one run."""
+        copy, rules = self.copies[identity], [] if number is None else self.rules[number]
+        self.space.open([*copy.places, *(self.contents[rule.contents].place for rule in rules)])
+        table = self._tables.get(("pieces", identity, number, len(zones)), lambda: self._pieces(copy, rules, zones))
+        found = self._judge(table, len(rules) + len(zones))
+        rows = [self._found(copy, rule, row) for rule, row in zip(rules, found, strict=False)]
+        return rows, found[len(rules) :]
+
+    def _pieces(self, copy: Copy, rules: Sequence[Rule], zones: Sequence[Range]) -> Table:
+        wanted = [
             (rule, self.contents[rule.contents].at(rule.name), copy.addresses[rule.name], copy.sizes[rule.name])
             for rule in rules
-        )
-
-    def _zone_pieces(self, copy: Copy) -> Table:
-        return pieces((_BYTES, source, zone.start, zone.nbytes) for zone, source in self._patterns(copy.zones))
+        ]
+        beside = [(_BYTES, source, zone.start, zone.nbytes) for zone, source in self._patterns(zones)]
+        return pieces(wanted + beside)
 
     def _patterns(self, zones: Sequence[Range]) -> Iterator[tuple[Range, int]]:
         """Each redzone with what it holds: a part of the pattern that begins elsewhere than any other's."""
@@ -236,12 +247,14 @@ class Units:
             yield zone, self._pattern + _PATTERN_STEP * number % (_PATTERN_BYTES // 2) + zone.start % 16
 
     def _judge(self, table: tuple[int, int], rows: int) -> Table:
+        """What a table of pieces finds; only reading it back waits for the device."""
         found = np.zeros(rows, ROW)
         found["first"] = found["place"] = np.iinfo(np.uint64).max
         if not rows:
             return found
+        fresh, _ = self._tables.get(("fresh", rows), lambda: found)
         place, _ = self._tables.get(("rows", rows), lambda: found)
-        call(cuda.cuMemcpyHtoD, place, found.ctypes.data, found.nbytes)
+        call(cuda.cuMemcpyDtoDAsync, place, fresh, found.nbytes, self._service.stream)
         for again in (False, True):
             self._service.compare(table, place, again=again)
             call(cuda.cuMemcpyDtoH, found.ctypes.data, place, found.nbytes)
@@ -261,13 +274,14 @@ class Units:
         call(cuda.cuMemcpyDtoH, data.ctypes.data, address, nbytes)
         return data.tobytes()
 
-    def seconds(self, identity: int, rules: Sequence[Rule]) -> dict[str, float]:
+    def seconds(self, identity: int, number: int) -> dict[str, float]:
         """How long restoring and comparing a copy take on the GPU itself: the least of some tries."""
         copy = self.copies[identity]
         self.restore([identity])
-        self.compare(identity, rules, "seconds")
+        self.compare(identity, number)
+        rules = self.rules[number]
         chunk_table = self._tables.get(("chunks", (identity,)), lambda: copy.chunks)
-        piece_table = self._tables.get(("seconds", identity), lambda: self._pieces(copy, rules))
+        piece_table = self._tables.get(("pieces", identity, number, 0), lambda: self._pieces(copy, rules, ()))
         place, _ = self._tables.get(("rows", len(rules)), lambda: np.zeros(len(rules), ROW))
         return {
             "restore": self._service.seconds(lambda: self._service.copy(chunk_table)),

@@ -135,8 +135,13 @@ class Worker:
 
     def compare(self, message: Message, fds: list[int]) -> Message:
         self.units.restore(message["restore"])
-        rules = [Rule(*each) for each in message["rules"]]
-        return {"rows": self.units.compare(message["memory"], rules, repr(rules))}
+        return {"rows": self.units.compare(message["memory"], self._rules(*message["rules"]))}
+
+    def _rules(self, number: int, rows: Sequence[Sequence[Any]] | None) -> int:
+        """The number of rules that were sent before, or come with it."""
+        if rows is not None:
+            self.units.rules[number] = [Rule(*each) for each in rows]
+        return number
 
     def download(self, message: Message, fds: list[int]) -> Message:
         self.units.restore(message["restore"])
@@ -154,13 +159,15 @@ class Worker:
         return {"facts": self.launches.load(message["id"], image + b"\0", message["symbol"], message["options"])}
 
     def run(self, message: Message, fds: list[int]) -> Message:
-        """Launch once, and what was damaged by it; or so many windows, and the time of each."""
+        """Launch once, what was damaged by it, and how memory differs by rules; or so many windows, and their times."""
         identities, kernel, shape = tuple(message["memories"]), message["kernel"], Shape.of(message["launch"])
         copies = [self.units.copies[identity] for identity in identities]
         if not message["windows"]:
             self._prepare(message, copies)
             self.launches.once(kernel, copies[0], shape)
-            return {"damaged": self.units.damaged(identities[0]), "occupancy": self.launches.occupancy(kernel, shape)}
+            rules = self._rules(*message["rules"]) if message["rules"] else None
+            damaged, rows = self.units.launched(identities[0], rules)
+            return {"damaged": damaged, "rows": rows, "occupancy": self.launches.occupancy(kernel, shape)}
         ns = []
         for _ in range(message["windows"]):
             self._prepare(message, copies)
@@ -184,7 +191,7 @@ class Worker:
         finally:
             self.space.unmap(to)
             self.space.unmap(source)
-        return {"copy": copy, **self.units.seconds(message["memory"], [Rule(*each) for each in message["rules"]])}
+        return {"copy": copy, **self.units.seconds(message["memory"], self._rules(*message["rules"]))}
 
     def write_speed(self, message: Message, fds: list[int]) -> Message:
         """How long the driver takes to fill a buffer of eight times the second-level cache's size."""

@@ -1,0 +1,115 @@
+"""What one verification of a search does on a GPU, counted by a driver without one: requests, runs, copies, waits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from r3bench.devices.cuda import process
+from r3bench.devices.cuda.device import CudaDevice
+from r3bench.errors import DeviceFault
+from r3bench.model import Binary, Status
+from r3bench.testing.contract import Case, case
+
+Counted = Callable[[], Counter[str]]
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[CudaDevice, Counted]]:
+    """A device, and how often what was done since the last look."""
+    calls = tmp_path / "calls"
+    monkeypatch.setattr(process, "_PROGRAM", "tests.device.counted_worker")
+    monkeypatch.setenv("R3BENCH_CALLS", str(calls))
+
+    def since() -> Counter[str]:
+        found = Counter(calls.read_text().split())
+        calls.write_text("")
+        return found
+
+    with closing(CudaDevice(index=0)) as device:
+        yield device, since
+
+
+def unit() -> Case:
+    made = case({"x": np.arange(1.0, 9.0)}, ["x"])
+    for data in made.before.values():
+        data.flags.writeable = False
+    return made
+
+
+def kernel(device: CudaDevice, symbol: str = "double") -> Binary:
+    return Binary(target=device.target, symbol=symbol, image=b"\x7fELF", format="cubin")
+
+
+def test_an_evaluation_takes_one_run_one_restore_and_two_comparisons(
+    counted: tuple[CudaDevice, Counted],
+) -> None:
+    device, since = counted
+    held = unit()
+    expected = held.expect(x=2 * np.arange(1.0, 9.0))
+    for data in expected.values():
+        data.flags.writeable = False
+    memory, loaded = device.allocate(held.unit, held.before), device.load(kernel(device))
+
+    def verified() -> Status:
+        device.restore(memory)
+        device.launch(loaded, memory, held.unit.launch)
+        return device.compare(memory, expected).status
+
+    assert [verified() for _ in range(2)] == [Status.MATCH] * 2  # the first sends rules and tables
+    asked = dict(device.spent)
+    since()
+    assert verified() is Status.MATCH
+    assert since() == {
+        "r3_copy": 1,  # the restore, then a wait before what it reads is closed
+        "cuCtxSynchronize": 1,
+        "r3_poison": 1,
+        "double": 1,
+        "cuStreamSynchronize": 1,
+        "cuMemcpyDtoDAsync": 1,  # empty rows
+        "r3_compare": 1,  # the buffers and what lies beside them
+        "cuMemcpyDtoH": 1,
+    }
+    assert {name for name in device.spent if device.spent[name] != asked[name]} == {"run", "worker"}
+    assert device.compare(memory, expected).status is Status.MATCH
+    assert since() == {}
+    device.windows(loaded, [memory, device.allocate(held.unit, held.before)], held.unit.launch, 3)
+    asked = dict(device.spent)
+    since()
+    assert device.compare(memory, expected).status is Status.MATCH  # what a timed launch left
+    assert since() == {"cuMemcpyDtoDAsync": 1, "r3_compare": 1, "cuMemcpyDtoH": 1}
+    assert {name for name in device.spent if device.spent[name] != asked[name]} == {"compare", "worker"}
+
+
+def test_what_a_launch_found_is_gone_with_what_comes_next(counted: tuple[CudaDevice, Counted]) -> None:
+    device, _ = counted
+    held = unit()
+    memory, loaded = device.allocate(held.unit, held.before), device.load(kernel(device))
+    expected = {factor: held.expect(x=factor * np.arange(1.0, 9.0)) for factor in (1, 2, 4)}
+    for data in expected.values():
+        data["x"].flags.writeable = False
+
+    def left() -> list[int]:
+        return [factor for factor, data in expected.items() if device.compare(memory, data).status is Status.MATCH]
+
+    assert left() == [1]
+    device.launch(loaded, memory, held.unit.launch)
+    assert left() == [2]
+    device.launch(loaded, memory, held.unit.launch)
+    assert left() == [4]
+    device.restore(memory)
+    assert left() == [1]
+
+
+def test_what_is_beside_the_buffers_is_looked_at_in_the_same_run(counted: tuple[CudaDevice, Counted]) -> None:
+    device, _ = counted
+    held = unit()
+    memory, loaded = device.allocate(held.unit, held.before), device.load(kernel(device, "stray"))
+    assert device.compare(memory, held.before).status is Status.MATCH
+    with pytest.raises(DeviceFault, match="stray wrote just past the end of buffer x"):
+        device.launch(loaded, memory, held.unit.launch)
