@@ -196,6 +196,7 @@ def test_branches_become_selections(body: str, expected: str) -> None:
         "if (n > 3) x = 1.0; else return;",
         "if (n++ > 3) x = 1.0;",
         "if (n > 3) a[0] = x; else a[1] = x;",
+        "__shared__ double held; if (n > 3) held = x;",
     ],
 )
 def test_branches_that_must_stay(body: str) -> None:

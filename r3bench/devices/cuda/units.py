@@ -222,9 +222,7 @@ class Units:
         hit = [zone.start + int(found["first"]) for zone, found in zip(zones, beside, strict=True) if found["count"]]
         return min(hit, default=None), rows
 
-    def _compared(
-        self, identity: int, number: int | None, zones: Sequence[Range]
-    ) -> tuple[list[list[Any]], Sequence[Any]]:
+    def _compared(self, identity: int, number: int | None, zones: Sequence[Range]) -> tuple[list[list[Any]], Table]:
         """Rows for rules and for redzones, in one run."""
         copy, rules = self.copies[identity], [] if number is None else self.rules[number]
         self.space.open([*copy.places, *(self.contents[rule.contents].place for rule in rules)])

@@ -19,7 +19,8 @@ _PLACES = words("field_expression parenthesized_expression subscript_expression"
 
 @dataclass(eq=False)
 class Variable:
-    """A name inside the function. ``written_type`` is the text of its type, or of what it points to."""
+    """A name inside the function. ``written_type`` is the text of its type, or of what it points to; ``volatile``: what
+    it names may change without this thread, as one number in shared memory does."""
 
     name: str
     written_type: str
@@ -194,15 +195,15 @@ def _variable(declaration: Node, shape: Node, name: Node) -> Variable:
     kinds = {n.type for n in walk(shape)}
     kind = declaration.child_by_field_name("type")
     prefix = (declaration.text or b"")[: name.start_byte - declaration.start_byte].decode()
-    array = "array_declarator" in kinds
+    array, shared = "array_declarator" in kinds, "__shared__" in prefix
     return Variable(
         name=text_of(name),
         written_type=text_of(kind) if kind is not None else "",
-        place="shared" if "__shared__" in prefix else "array" if array else "local",
+        place="shared" if shared else "array" if array else "local",
         pointer="pointer_declarator" in kinds,
         reference="reference_declarator" in kinds,
         const="const" in prefix.split("*")[0],
-        volatile="volatile" in prefix,
+        volatile="volatile" in prefix or (shared and not array),
         restrict="restrict" in prefix,
         node=declaration,
     )
