@@ -20,13 +20,12 @@ from r3bench.evolve.slim import slim
 from r3bench.evolve.sources import RECORDED, Source
 from r3bench.evolve.split import split
 from r3bench.evolve.start import Start
-from r3bench.ledger import Arm, KernelResult, Share
+from r3bench.ledger import Arm, KernelResult, Share, adds_up
 from r3bench.model import Configuration, Variant
 from r3bench.nouns import encode
 from r3bench.rules import RULES, relied_on
 from r3bench.syntax import plain_name
 
-_NEAR = 1.05  # times a claim's interval: as far as the parts of a gain may miss it
 Ending = Literal["improved", "not improved", "failed", "interrupted"]
 
 
@@ -91,10 +90,10 @@ class Conclusion:
 
     def _take_apart(self, shares: tuple[Share, ...]) -> None:
         """Keep how the gain is made up where that comes to what is claimed: ranking times may be too noisy for it."""
-        claim, whole = self.verdicts.arms[0].comparison, prod(share.factor or 1.0 for share in shares)
-        if claim.low is None or claim.high is None or claim.low / _NEAR <= whole <= claim.high * _NEAR:
+        if adds_up(shares, self.verdicts.arms[0].comparison):
             self.split = shares
         else:
+            whole = prod(share.factor or 1.0 for share in shares)
             self.missing = f"; how its gain is made up is left out, for ranking times come to {whole:.2f}x"
 
     def _try_own_compiler(self, court: Court) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from r3bench.ledger import Failures, Ledger
+from r3bench.ledger import Failures, Ledger, named
 from r3bench.model import Capture, Level, Outcome, Status, Variant, content_id
 from r3bench.overrides import id_of
 from r3bench.server.requests import Server, Timing
@@ -38,8 +38,8 @@ class Evaluator:
         self.capture = capture
         self.target = server.target
         self.levels = server.levels
-        self.evaluations = 0
         self.earlier: dict[int, float] = {}
+        self._asked: set[str] = set()
         self._server = server
         self._ledger = ledger
         self._failures: dict[tuple[str, str], tuple[int, str]] = {}
@@ -65,7 +65,13 @@ class Evaluator:
     def result(self, pending: Pending) -> Outcome:
         """Wait for an evaluation, and keep it. CaptureError and DeviceUnavailable are raised as they are."""
         outcome = pending.future.result()
-        self.evaluations += 1
+        if pending.key not in self._asked:
+            self._asked.add(pending.key)
+            self._count(pending, outcome)
+        return outcome
+
+    def _count(self, pending: Pending, outcome: Outcome) -> None:
+        """Keep an outcome that was not asked for before, and count how it failed."""
         if self._ledger.outcome(pending.key) is None:
             again = {"again": pending.again} if pending.again else {}
             self._ledger.add_outcome(pending.key, outcome, kernel=self.capture.name, source=pending.source, **again)
@@ -73,7 +79,11 @@ class Evaluator:
         if status is not Status.MATCH:
             count, detail = self._failures.get((pending.source, status.value), (0, outcome.verdict.detail))
             self._failures[pending.source, status.value] = count + 1, detail
-        return outcome
+
+    @property
+    def evaluations(self) -> int:
+        """How many were asked for; what was asked for again and known is one of them."""
+        return len(self._asked)
 
     def verify(
         self, variant: Variant, source: str, level: Level, *, unit: int = 0, capture: Capture | None = None
@@ -96,13 +106,14 @@ class Evaluator:
 
     def compare(self, baseline: Variant, candidate: Variant, gate: float, kernels: int) -> Comparison:
         """A contest on the search's unit by the full procedure, or what it came to before."""
-        key = content_id(self.capture.name, id_of(self.capture), baseline, candidate, self.target, gate, kernels)
+        sides = {"baseline": named(baseline), "candidate": named(candidate)}
+        key = content_id(self.capture.name, id_of(self.capture), sides, self.target, gate, kernels)
         known = self._ledger.comparison(key)
         if known is not None:
             return known
         future = self._server.compare(self.capture, 0, baseline, candidate, gate=gate, kernels=kernels, looks=LOOKS)
         comparison = future.result()
-        self._ledger.add_comparison(key, comparison, kernel=self.capture.name)
+        self._ledger.add_comparison(key, comparison, kernel=self.capture.name, **sides)
         return comparison
 
     async def profile(self) -> Mapping[str, str]:

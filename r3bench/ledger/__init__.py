@@ -3,12 +3,14 @@
 ::
 
     results.py    the nouns of a search's result, and what a result may not say
+    evidence.py   what the records carry, against which a result is held
     records.py    the file's grammar, and reading it
     journal.py    an open journal: what is known, and appending what is new
 """
 
 from __future__ import annotations
 
+from r3bench.ledger.evidence import named
 from r3bench.ledger.journal import Ledger
 from r3bench.ledger.records import FORMAT, KEYS, Record, latest, read, results
 from r3bench.ledger.results import (
@@ -21,10 +23,11 @@ from r3bench.ledger.results import (
     SourceResult,
     Spent,
     Trouble,
+    adds_up,
     contradicted,
 )
 
 __all__ = [
     "FORMAT", "KEYS", "Arm", "Failures", "KernelResult", "Ledger", "Promotion", "Record", "SearchMode", "Share",
-    "SourceResult", "Spent", "Trouble", "contradicted", "latest", "read", "results",
+    "SourceResult", "Spent", "Trouble", "adds_up", "contradicted", "latest", "named", "read", "results",
 ]  # fmt: skip

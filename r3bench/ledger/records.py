@@ -3,7 +3,8 @@
 Every line is one object with ``kind`` and ``time`` (seconds since 1970); all kinds but ``run`` name their ``kernel``:
 
 - ``run``: format, seed, settings and target of a run; a resumed run adds another.
-- ``outcome``, ``comparison``: an evaluation and a contest, under the key that asks for them.
+- ``outcome``, ``comparison``: an evaluation and a contest, under the key that asks for them; a contest with the hashes
+  of its ``baseline`` and ``candidate``.
 - ``archive``: the axes of the archive, what they are in words, and their edges; a program's cell has an index for each.
 - ``prompt``, ``reply``: the static text of the prompts, once; and per ``step`` and ``turn`` (1 repairs) the prompt's
   SHA-256, the ids it showed, its tail, and the answer with model, tokens, cost and seconds, or ``trouble``.
@@ -15,7 +16,8 @@ Every line is one object with ``kind`` and ``time`` (seconds since 1970); all ki
 
 Reading believes nothing: a line is damaged, left out, and told with its number, if it is no such object; if a field
 that is read holds something else; if it stands there twice, or an evaluation or contest under a key that has another
-already; and if a claim does not follow from the samples beside it, or a result's contest is none of the ledger's.
+already; and if a result says what does not follow from the samples, texts and counts of the lines before it
+(:mod:`r3bench.ledger.evidence`).
 
 A resumed search writes again only ``run``, ``result``, and what it took further: the last record counts. A crash can
 tear the last line only: reading leaves it out and opening for writing cuts it off. The file itself is locked, so there
@@ -31,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from r3bench.errors import LedgerError
+from r3bench.ledger.evidence import Evidence
 from r3bench.ledger.results import KernelResult, SearchMode, Trouble, contradicted
 from r3bench.model import Outcome
 from r3bench.nouns import Finite, decode, exactly, typed
@@ -78,7 +81,7 @@ class _Reading:
     records: list[Record] = field(default_factory=list)
     _lines: dict[bytes, int] = field(default_factory=dict)
     _keys: dict[tuple[str, str], int] = field(default_factory=dict)
-    _contests: set[Comparison] = field(default_factory=set)
+    _evidence: Evidence = field(default_factory=Evidence)
 
     def take(self, number: int, line: bytes) -> str:
         """Keep the record of a line, or say why not."""
@@ -92,6 +95,7 @@ class _Reading:
             return f"it is no record ({type(error).__name__}: {error!s:.100})"
         if not wrong:
             self.records.append(record)
+            self._evidence.add(record)
         return wrong
 
     def _wrong(self, number: int, record: Record) -> str:
@@ -101,17 +105,14 @@ class _Reading:
             if first != number:
                 return f"it contradicts line {first}, the {kind} under the same key"
         if kind == "comparison":
-            contest = decode(Comparison, record["comparison"])
-            self._contests.add(contest)
-            return contradiction(contest)
+            return contradiction(decode(Comparison, record["comparison"]))
         return self._claims(decode(KernelResult, record["result"]), record.get("kernel")) if kind == "result" else ""
 
     def _claims(self, result: KernelResult, kernel: Any) -> str:
-        """What is wrong with a result; its contests are on record before it."""
+        """What is wrong with a result; what it rests on is on record before it."""
         if kernel not in (None, result.kernel):
             return f"the result of {result.kernel}: its line is of {kernel}"
-        foreign = (arm.name for arm in result.arms if self._contests and arm.comparison not in self._contests)
-        wrong = contradicted(result) or next((f"{name}: no contest of this ledger" for name in foreign), "")
+        wrong = contradicted(result) or self._evidence.lacks(result)
         return f"the result of {result.kernel}: {wrong}" if wrong else ""
 
 
@@ -154,7 +155,7 @@ _TURN = _STEP | {"turn": int, "prompt?": str, "model?": str}
 _FIELDS: Mapping[str, Mapping[str, Any]] = {
     "run": {"format?": int, "settings?": _Settings, "options?": dict[str, str]},
     "outcome": {"key": str, "kernel?": str, "source?": str, "again?": int, "time": Finite, "outcome": Outcome},
-    "comparison": {"key": str, "kernel?": str, "comparison": Comparison},
+    "comparison": {"key": str, "kernel?": str, "baseline?": str, "candidate?": str, "comparison": Comparison},
     "profile": _KEPT | {"told": dict[str, str]},
     "archive": _KEPT | {"words": tuple[str, ...], "edges": tuple[tuple[Finite, ...], ...]},
     "prompt": _KEPT | {"sha256": str},
@@ -165,7 +166,7 @@ _FIELDS: Mapping[str, Mapping[str, Any]] = {
     "program": _STEP
     | {
         "program": {"id": str, "origin": str, "status": str, "island": int}
-        | {"cell?": tuple[int, ...] | None, "speedup?": Finite | None},
+        | {"cell?": tuple[int, ...] | None, "speedup?": Finite | None, "files?": tuple[tuple[str, str], ...]},
     },
     "iteration": _STEP,
     "migration": _STEP,

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Literal
 
 from r3bench.model import Status, Verdict
@@ -12,6 +14,7 @@ from r3bench.stats import Comparison, Decision, contradiction
 
 SearchMode = Literal["full", "rules", "llm", "best-of-n", "bo"]
 _OFFERED = ("patch", "patch and configuration", "configuration")
+_NEAR = 1.05  # times a claim's interval: as far as the parts of a gain may miss it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,18 +172,35 @@ class KernelResult:
         """The comparison of an arm against the baseline, if that arm was run."""
         return next((arm.comparison for arm in self.arms if arm.name == name), None)
 
+    @property
+    def contested_ns(self) -> float | None:
+        """The baseline's time in the first contest that timed it; None where none did."""
+        return next((arm.comparison.baseline_ns for arm in self.arms if arm.comparison.baseline_ns), None)
+
+
+def adds_up(split: Sequence[Share], claim: Comparison) -> bool:
+    """Whether the parts of a gain come to what is claimed: ranking times may be too noisy for it."""
+    if claim.low is None or claim.high is None:
+        return True
+    return claim.low / _NEAR <= prod(share.factor or 1.0 for share in split) <= claim.high * _NEAR
+
 
 def contradicted(result: KernelResult) -> str:
     """What a result that was read from a file claims without reason; empty if nothing.
 
-    The numbers of an arm must follow from its samples, and a claim must have been repeated. What is improved was
-    promoted, and what was promoted had won its contest and matched at every level, on every unit.
+    The numbers of an arm must follow from its samples, and a claim must have been repeated; the baseline's time and the
+    parts of a gain must be those of the contest. What is improved was promoted, and what was promoted had won its
+    contest and matched at every level, on every unit.
     """
     for arm in result.arms:
         if wrong := contradiction(arm.comparison):
             return f"{arm.name}: {wrong}"
         if arm.comparison.decision is Decision.FASTER and arm.comparison.repeat is None:
             return f"{arm.name}: a claim that was not repeated"
+    if result.contested_ns not in (None, result.baseline_ns):
+        return "its baseline's time is not that of its contest"
+    if result.split and not (result.arms and adds_up(result.split, result.arms[0].comparison)):
+        return "the parts of its gain do not come to what is claimed"
     promoted = [promotion for promotion in result.promotions if promotion.promoted]
     if wrong := next((each.rule for each in promoted if not _deserved(each)), ""):
         return f"{wrong} was promoted without having passed"

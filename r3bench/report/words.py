@@ -59,7 +59,7 @@ def baseline_time(result: KernelResult) -> str:
 
 def in_contest(result: KernelResult) -> bool:
     """Whether the baseline's time is that of a contest."""
-    return any(arm.comparison.baseline_ns for arm in result.arms)
+    return result.contested_ns is not None
 
 
 def words(comparison: Comparison, ratio: str = "") -> str:

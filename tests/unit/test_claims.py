@@ -11,16 +11,19 @@ from typing import Any
 import pytest
 
 from r3bench import report
+from r3bench.cli.report import documents
 from r3bench.errors import LedgerError
-from r3bench.ledger import Ledger, read
-from r3bench.model import Status, Verdict
+from r3bench.ledger import Arm, KernelResult, Ledger, Share, Spent, read
+from r3bench.model import Level, Status, Verdict
 from r3bench.nouns import decode, encode
 from r3bench.stats import Comparison, Decision, confirmed, contradiction, identical, refused
 from tests.search.fake_server import comparison
+from tests.unit.grounds import keep
 from tests.unit.test_ledger import MATCHED, RESULT
-from tests.unit.test_report import GUARD, IMPROVED
+from tests.unit.test_report import AFTER, GUARD, IMPROVED, PLAIN, contest
 
 CLAIM = comparison(1.5)
+PASSED = Verdict(status=Status.MATCH)
 WRONG = Verdict(status=Status.MISMATCH, detail="a[0] is 2.0 instead of 1.0.")
 # What no sample tells: the gate that was asked for, which arm went first, and what was said beside it.
 FREE = ("gate", "orders", "conditions", "baseline_binary", "candidate_binary", "verdict", "refused")
@@ -99,23 +102,77 @@ def lines(path: Path, *records: tuple[str, dict[str, Any]]) -> Path:
     return path
 
 
+def forged(path: Path, honest: KernelResult, forgery: Any) -> str:
+    """What is said of a result that follows an honest one in a ledger; empty where it is believed."""
+    with Ledger.open(path, resume=False) as ledger:
+        keep(ledger, honest)
+    assert read(path)[1] == []
+    records, damage = read(lines(path, ("result", {"result": forgery})))
+    assert len([record for record in records if record["kind"] == "result"]) == 2 - len(damage)
+    return damage[0] if damage else ""
+
+
 @pytest.mark.parametrize("says", LIES)
 def test_a_result_that_claims_without_reason_is_left_out(tmp_path: Path, says: str) -> None:
-    sound = encode(RESULT)
-    path = lines(tmp_path / "k.jsonl", ("result", {"result": sound}), ("result", {"result": LIES[says](sound)}))
-    records, damage = read(path)
-    assert [record["result"] for record in records] == [sound]
-    assert len(damage) == 1
-    assert damage[0].startswith("line 2 of k.jsonl: ")
-    assert says in damage[0]
+    wrong = forged(tmp_path / "k.jsonl", RESULT, LIES[says](encode(RESULT)))
+    assert " of k.jsonl: " in wrong
+    assert says in wrong
 
 
-def test_a_result_rests_on_contests_of_its_own_ledger(tmp_path: Path) -> None:
-    contest, result = ("comparison", {"key": "c", "comparison": encode(CLAIM)}), ("result", {"result": encode(RESULT)})
-    assert read(lines(tmp_path / "sound.jsonl", contest, result))[1] == []
-    foreign = ("comparison", {"key": "c", "comparison": encode(comparison(1.4))})
-    (wrong,) = read(lines(tmp_path / "k.jsonl", foreign, result))[1]
-    assert wrong == "line 2 of k.jsonl: the result of demo/k: patch: no contest of this ledger"
+FULL = replace(
+    IMPROVED, split=(Share(name="source", factor=1.25), Share(name="launch", factor=1.0)), steps=1, evaluations=9,
+    also_checked=("halo",), spent=Spent(prompt_tokens=90, answer_tokens=9, dollars=0.5),
+)  # fmt: skip
+FORGERIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "baseline": ("its baseline's time is not that of its contest", {"baseline_ns": 99999.0}),
+    "split": ("do not come to what is claimed", {"split": (Share(name="source", factor=9.0),)}),
+    "parts": ("no two times", {"split": (Share(name="source", factor=1.26),)}),
+    "no contest": ("no contest of this ledger", {"arms": (Arm(name="patch", comparison=contest(1.5)),), "split": ()}),
+    "another text": ("a contest of another source", {"after": f"{AFTER}// other\n"}),
+    "other settings": ("a contest of another source or configuration", {"configuration": '{"launch": null}'}),
+    "another arm": ("of another source", {"arms": (replace(FULL.arms[0], name="configuration"), FULL.arms[1])}),
+    "another baseline": ("of another source", {"baseline": "working tree, default pipeline"}),
+    "evaluations": ("more evaluations", {"evaluations": 10**6}),
+    "steps": ("more evaluations or texts", {"steps": 2}),
+    "trials": ("more evaluations", {"sources": (replace(IMPROVED.sources[0], trials=10**6),)}),
+    "ranking time": ("a time that no evaluation", {"sources": (replace(IMPROVED.sources[0], best_ns=1.0),)}),
+    "failures": ("more failures", {"failures": (replace(IMPROVED.failures[0], count=10**6),)}),
+    "tokens": ("more asked of models", {"spent": replace(FULL.spent, prompt_tokens=10**6)}),
+    "dollars": ("more asked of models", {"spent": replace(FULL.spent, dollars=10.0)}),
+    "held-out launches": (
+        "checks that are not in this ledger",
+        {"promotions": (replace(IMPROVED.promotions[0], held_out=3, units=3),)},
+    ),
+    "levels": (
+        "checks that are not in this ledger",
+        {"promotions": (replace(IMPROVED.promotions[0], levels=(replace(PASSED, level=Level.SANITIZED),)),)},
+    ),
+    "neighbours": ("update is said to match", {"also_checked": ("update",)}),
+}
+
+
+@pytest.mark.parametrize("what", FORGERIES)
+def test_a_result_says_no_more_than_its_ledger_carries(tmp_path: Path, what: str) -> None:
+    says, other = FORGERIES[what]
+    wrong = forged(tmp_path / "k.jsonl", FULL, encode(replace(FULL, **other)))
+    assert says in wrong
+
+
+@pytest.mark.parametrize("kind", ["comparison", "outcome", "program", "reply"])
+def test_a_result_whose_grounds_are_gone_is_left_out(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "k.jsonl"
+    with Ledger.open(path) as ledger:
+        keep(ledger, FULL)
+    left = [line for line in path.read_text().splitlines(keepends=True) if json.loads(line)["kind"] != kind]
+    path.write_text("".join(left))
+    assert len(read(path)[1]) == 1
+    with pytest.raises(LedgerError, match="hold no result that can be drawn"):
+        list(documents(path))
+
+
+def test_a_contest_that_claims_nothing_has_to_be_on_record_only(tmp_path: Path) -> None:
+    tried = replace(PLAIN, kernel="demo/k", baseline_ns=1000.0, arms=(Arm(name="patch", comparison=comparison(1.01)),))
+    assert forged(tmp_path / "k.jsonl", tried, encode(replace(tried, seed=7))) == ""
 
 
 @pytest.mark.parametrize(

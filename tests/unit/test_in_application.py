@@ -10,9 +10,9 @@ import pytest
 from r3bench import report
 from r3bench.errors import LedgerError
 from r3bench.ledger import Ledger
-from r3bench.nouns import encode
 from r3bench.report import applied
 from tests.unit import report_case
+from tests.unit.grounds import keep
 
 ROWS = [("whole", "20.000", "10.000", "2.000x", "1.900 to 2.100"), ("step", "5.000", "1.000", "5.000x", "-")]
 NOTES = ["40 launches of a run used a tuned kernel", "the application's output is the same in every run"]
@@ -23,7 +23,7 @@ def searched(place: Path, description: str = "") -> Path:
     result = report_case.kernel(1, 3)
     result = replace(result, after=f"{result.after}// {description}\n")
     with Ledger.open(place / "large/ledger/kernel_1.jsonl", resume=False) as ledger:
-        ledger.append("result", result=encode(result))
+        keep(ledger, result)
     report.write((place / "large/ledger").glob("*.jsonl"), place)
     return place / "large"
 

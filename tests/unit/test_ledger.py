@@ -17,6 +17,7 @@ from r3bench.model import Difference, Measurement, Outcome, Status, Target, Verd
 from r3bench.nouns import decode, encode
 from r3bench.stats import Comparison, Decision
 from tests.search.fake_server import comparison
+from tests.unit.grounds import keep
 
 TARGET = Target(device="cpu", arch="fake")
 MATCHED = Outcome(
@@ -48,7 +49,7 @@ DIFFERS = replace(
 RESULT = KernelResult(
     kernel="demo/k", capture="k.zarr", content_hash="h", status="improved", detail="", device="cpu", target="fake",
     baseline="recorded source", baseline_ns=10.0, seed=1, evaluations=2, seconds=1.5, before="a\n", after="b\n",
-    arms=(Arm(name="patch", comparison=comparison(1.5)),),
+    arms=(Arm(name="patch", comparison=comparison(1.5, baseline_ns=10.0)),),
     promotions=(Promotion(rule="p1", promoted=True, reason="", held_out=1, units=1, decision=Decision.FASTER),),
 )  # fmt: skip
 
@@ -175,7 +176,7 @@ def test_the_last_result_of_a_kernel_counts(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     with Ledger.open(path) as ledger:
         for result in (RESULT, replace(RESULT, kernel="demo/other"), replace(RESULT, seed=2)):
-            ledger.append("result", result=encode(result))
+            keep(ledger, result)
     found = list(results(read(path)[0]))
     assert [(r.kernel, r.seed) for r in found] == [("demo/k", 2), ("demo/other", 1)]
     assert found[0] == replace(RESULT, seed=2)

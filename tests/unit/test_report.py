@@ -18,6 +18,13 @@ from r3bench.nouns import encode
 from r3bench.report import guards
 from r3bench.stats import Comparison, Decision, identical, refused
 from tests.search.fake_server import comparison
+from tests.unit.grounds import keep
+
+
+def contest(speedup: float) -> Comparison:
+    """A contest against a baseline of 12.3 us."""
+    return comparison(speedup, baseline_ns=12345.0)
+
 
 BEFORE = "// é\n__global__ void k(float* a) {\n    a[0] = 1;\n}\n"
 AFTER = BEFORE.replace("float* a", "float* __restrict__ a")
@@ -42,8 +49,8 @@ IMPROVED = KernelResult(
     description="const and __restrict__",
     configuration=CONFIGURATION,
     arms=(
-        Arm(name="patch", comparison=comparison(1.25)),
-        Arm(name="patch and configuration", comparison=comparison(1.75)),
+        Arm(name="patch", comparison=contest(1.25)),
+        Arm(name="patch and configuration", comparison=contest(1.75)),
     ),
     sources=(
         SourceResult(rule="recorded", description="", trials=10, matched=9, default_ns=12345.0, best_ns=9000.0),
@@ -134,7 +141,7 @@ LINES = [f"line {n}\n" for n in range(60)]
 def edited(kernel: str, *changed: int, gain: float = 1.5) -> KernelResult:
     """A result whose patch changes these lines of a file of 60."""
     after = "".join(f"{kernel} {n}\n" if n in changed else line for n, line in enumerate(LINES))
-    arms = (Arm(name="patch", comparison=comparison(gain)),)
+    arms = (Arm(name="patch", comparison=contest(gain)),)
     return replace(IMPROVED, kernel=f"demo/{kernel}", source="k.cu", before="".join(LINES), after=after, arms=arms)
 
 
@@ -171,8 +178,8 @@ def test_the_patches_that_are_offered_apply_one_after_the_other(tmp_path: Path) 
 
 def test_a_patch_that_gains_only_with_its_configuration_is_not_offered_alone() -> None:
     slow = edited("slow", 10)
-    both = Arm(name="patch and configuration", comparison=comparison(1.7))
-    alone = Arm(name="patch", comparison=replace(comparison(0.95), decision=Decision.UNCLEAR))
+    both = Arm(name="patch and configuration", comparison=contest(1.7))
+    alone = Arm(name="patch", comparison=replace(contest(0.95), decision=Decision.UNCLEAR))
     slow = replace(slow, arms=(both, alone))
     fast = edited("fast", 30)
     entries = {e["kernel"]: e for e in report.document("demo", [slow, fast, edited("other", 30)])["kernels"]}
@@ -268,7 +275,7 @@ def test_long_text_is_cut_between_words() -> None:
 
 
 def test_a_baseline_is_that_of_a_contest_or_said_to_be_of_the_ranking() -> None:
-    slower = replace(comparison(1.01), decision=Decision.SAME)
+    slower = replace(contest(1.01), decision=Decision.SAME)
     held = replace(PLAIN, kernel="demo/held", arms=(Arm(name="patch", comparison=slower),))
     document = report.document("demo", [PLAIN, held])
     text = report.markdown(document)
@@ -444,7 +451,7 @@ def test_a_claim_that_was_not_confirmed_is_unstable() -> None:
     assert "unstable" in report.table(report.document("demo", [replace(PLAIN, promotions=(refused, tried))]))
     same = replace(tried, decision=Decision.SAME)
     assert "no gain" in report.table(report.document("demo", [replace(PLAIN, promotions=(same, tried))]))
-    arm = Arm(name="patch", comparison=replace(comparison(1.25), decision=Decision.UNSTABLE))
+    arm = Arm(name="patch", comparison=replace(contest(1.25), decision=Decision.UNSTABLE))
     assert "1.25x" not in report.table(report.document("demo", [replace(IMPROVED, arms=(arm,))])), (
         "a number that was not confirmed"
     )
@@ -498,7 +505,7 @@ def test_a_kernel_that_does_not_replay_is_in_the_table() -> None:
 
 
 def test_every_decision_has_its_words() -> None:
-    for arm in (comparison(1.5), comparison(0.5), comparison(1.0), identical(0.05, "b"), refusal()):
+    for arm in (contest(1.5), contest(0.5), contest(1.0), identical(0.05, "b"), refusal()):
         result = replace(IMPROVED, arms=(Arm(name="patch", comparison=arm),))
         assert arm.decision.value in report.markdown(report.document("demo", [result])), arm.decision
         report.table(report.document("demo", [result]))
@@ -516,7 +523,7 @@ def test_a_ledger_becomes_a_folder_for_each_application(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     with Ledger.open(path) as ledger:
         for result in (IMPROVED, PLAIN, replace(PLAIN, kernel="second/k", device="cuda", target="sm_90")):
-            ledger.append("result", result=encode(result))
+            keep(ledger, result)
     path.write_bytes(path.read_bytes() + b"torn")
     files = report.write([path], tmp_path / "reports")
     assert {p.parent.name for p in files} == {"demo", "second"}

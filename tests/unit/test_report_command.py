@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +10,9 @@ import pytest
 
 from r3bench import report
 from r3bench.cli import main
+from r3bench.errors import LedgerError
 from r3bench.ledger import Ledger
-from r3bench.nouns import encode
+from tests.unit.grounds import keep
 from tests.unit.test_report import GUARD, IMPROVED, PLAIN
 
 
@@ -22,7 +22,7 @@ def run(tmp_path: Path) -> Path:
     for result in (IMPROVED, PLAIN):
         with Ledger.open(tmp_path / "demo" / "ledger" / f"{result.kernel.split('/')[1]}.jsonl") as ledger:
             ledger.append("run", format=1, settings={"trials": 7, "limits": {"seconds": 40.0}, "kernels": 2})
-            ledger.append("result", result=encode(result))
+            keep(ledger, result)
     return tmp_path / "demo"
 
 
@@ -50,7 +50,7 @@ def test_the_terminal_says_what_a_search_said(
     monkeypatch.chdir(tmp_path)
     busy = replace(IMPROVED, conditions=(("cores", "2"), ("load", "7.8")))
     with Ledger.open(tmp_path / "reports" / "demo" / "ledger" / "k.jsonl") as ledger:
-        ledger.append("result", result=encode(busy))
+        keep(ledger, busy)
     report.write([tmp_path / "reports/demo/ledger/k.jsonl"], tmp_path / "reports")
     for place in ("reports/demo", "reports/demo/report.json", "reports/demo/ledger/k.jsonl", "reports/demo/ledger"):
         assert main(["report", place]) == 0
@@ -62,29 +62,30 @@ def test_the_terminal_says_what_a_search_said(
 @pytest.mark.parametrize("form", ["terminal", "markdown", "html"])
 def test_a_ledger_changed_by_hand_is_told(run: Path, capsys: pytest.CaptureFixture[str], form: str) -> None:
     ledger = run / "ledger" / "k.jsonl"
-    text = ledger.read_text()
-    assert '"speedup":1.2' in text
-    ledger.write_text(text.replace('"speedup":1.2', '"speedup":2.2'))
+    *lines, last = ledger.read_text().splitlines()
+    assert '"speedup":1.2' in last
+    ledger.write_text("\n".join([*lines, last.replace('"speedup":1.2', '"speedup":2.2')]) + "\n")
     assert main(["report", str(run), "--format", form]) == 0
     said = capsys.readouterr().out.replace("\\", "")
-    assert "1 lines of the ledgers were left out: line 2 of k.jsonl: the result of demo/k: patch: " in said
+    assert (
+        f"1 lines of the ledgers were left out: line {len(lines) + 1} of k.jsonl: the result of demo/k: patch: " in said
+    )
     assert "2.2x" not in said
     assert main(["report", str(ledger)]) == 3
-    assert "hold no result that can be drawn (line 2 of k.jsonl: " in capsys.readouterr().err
+    assert f"hold no result that can be drawn (line {len(lines) + 1} of k.jsonl: " in capsys.readouterr().err
 
 
-def test_a_ledger_that_cannot_be_a_report_is_told(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ledger = run / "ledger" / "plain.jsonl"
-    ledger.write_text(ledger.read_text().replace('"baseline_ns":', '"baseline_ns":-'))
-    assert main(["report", str(run)]) == 3
-    assert re.search(rf"r3bench: the ledgers of {run} are damaged \(kernels\[\d\]\.", capsys.readouterr().err)
+def test_a_document_that_cannot_be_a_report_is_told(run: Path) -> None:
+    kernels = [replace(PLAIN, baseline_ns=-1.0)]
+    with pytest.raises(LedgerError, match=rf"the ledgers of {run} are damaged \(kernels\[0\]\.baseline_ns"):
+        report.checked(report.document("demo", kernels), run)
 
 
 def test_two_applications_are_written_into_a_folder_each(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Ledger.open(run / "ledger" / "other.jsonl") as ledger:
-        ledger.append("result", result=encode(replace(PLAIN, kernel="other/k")))
+        keep(ledger, replace(PLAIN, kernel="other/k"))
     assert main(["report", str(run), "--into", str(tmp_path / "both")]) == 0
     written = {path.relative_to(tmp_path / "both").as_posix() for path in tmp_path.glob("both/**/report.json")}
     assert written == {"demo/report.json", "other/report.json"}

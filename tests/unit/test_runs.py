@@ -20,8 +20,8 @@ from r3bench.nouns import decode, encode
 from r3bench.plugin.searches import outdone
 from r3bench.report import document, gather, load, table
 from r3bench.report.files import RENDERINGS
-from tests.search.fake_server import comparison
-from tests.unit.test_report import GUARD, IMPROVED
+from tests.unit.grounds import keep
+from tests.unit.test_report import GUARD, IMPROVED, contest
 
 
 def outcome(ns: float | None, unit: int = 0, picture: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def written(
         ledger.append("run", format=1, settings={"trials": 3, **settings}, options={"gate": "5"})
         for kind, record in records:
             ledger.append(kind, kernel=result.kernel, **record)
-        ledger.append("result", kernel=result.kernel, result=encode(result))
+        keep(ledger, result)
     return path
 
 
@@ -119,7 +119,7 @@ def test_another_kind_of_search_that_claims_less_adds_its_curve_and_no_result(tm
 def test_the_largest_claim_of_any_search_of_the_same_text_is_the_result_and_has_its_files(tmp_path: Path) -> None:
     ledgers = tmp_path / "demo" / "ledger"
     none = replace(IMPROVED, status="not improved", promotions=(), after=None, configuration=None, arms=())
-    bo = replace(IMPROVED, search="bo", after=None, arms=(Arm(name="configuration", comparison=comparison(2.0)),))
+    bo = replace(IMPROVED, search="bo", after=None, arms=(Arm(name="configuration", comparison=contest(2.0)),))
     written(ledgers, "k.jsonl", none, evaluations(100.0, 90.0))
     written(ledgers, "k.bo.jsonl", bo, evaluations(100.0, 50.0), search="bo")
     written(ledgers, "other.jsonl", replace(none, kernel="demo/other"), evaluations(100.0))
@@ -147,7 +147,7 @@ def test_a_clock_that_is_set_back_makes_no_curve_run_back(tmp_path: Path, monkey
     with Ledger.open(path, resume=True) as ledger:
         for key, ns in (("a", 90.0), ("b", 80.0)):
             ledger.append("outcome", kernel="demo/k", key=key, outcome=outcome(ns), source=key)
-        ledger.append("result", kernel="demo/k", result=encode(IMPROVED))
+        keep(ledger, replace(IMPROVED, seconds=4.0))
     found, run = gather([path])
     curve = run.of("demo/k")["convergence"]["full"]
     assert [point[1] for point in curve] == [0.0, 0.0, 0.0]
@@ -170,7 +170,7 @@ def test_what_a_merged_report_says_of_a_search_is_said_of_that_one(tmp_path: Pat
     paths.append(written(tmp_path, "k.jsonl", later, [], limits={"seconds": 10.0}, kernels=1))
     with Ledger.open(paths[-1], resume=True) as ledger:
         ledger.append("run", format=1, settings={"trials": 3, "limits": {"seconds": 4.0}, "kernels": 1}, options={})
-        ledger.append("result", kernel=later.kernel, result=encode(later))
+        keep(ledger, later)
     found, run = gather(paths)
     document = report.document("demo", found["demo"], run)
     rest = "--r3-device cpu --r3-seed 1 --r3-trials 3 --r3-seconds"
@@ -279,7 +279,8 @@ def test_a_damaged_line_is_left_out_or_read_through(tmp_path: Path) -> None:
     refused = {"step": 2, "turn": 0, "trouble": {"reason": "rate limit", "text": "", "fatal": False}}
     wrong = ("outcome", {"key": "w", "outcome": outcome(None, picture=("9.", "..")), "source": "p7"})
     records = [axes, program("p1", [0], 1.1), ("reply", asked), ("reply", refused), wrong, *evaluations(2.0)]
-    whole = written(tmp_path, "k.jsonl", IMPROVED, records).read_text().splitlines()
+    small = replace(IMPROVED, evaluations=1, failures=(), sources=())
+    whole = written(tmp_path, "k.jsonl", small, records).read_text().splitlines()
     path, count = tmp_path / "d.jsonl", 0
     for number, line in enumerate(whole):
         for found in damaged(json.loads(line)):
