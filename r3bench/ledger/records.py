@@ -153,7 +153,7 @@ _KEPT = {"kernel": str, "time": Finite}
 _STEP = _KEPT | {"step": int}
 _TURN = _STEP | {"turn": int, "prompt?": str, "model?": str}
 _FIELDS: Mapping[str, Mapping[str, Any]] = {
-    "run": {"format?": int, "settings?": _Settings, "options?": dict[str, str]},
+    "run": {"time": Finite, "format?": int, "settings?": _Settings, "options?": dict[str, str]},
     "outcome": {"key": str, "kernel?": str, "source?": str, "again?": int, "time": Finite, "outcome": Outcome},
     "comparison": {"key": str, "kernel?": str, "baseline?": str, "candidate?": str, "comparison": Comparison},
     "profile": _KEPT | {"told": dict[str, str]},
