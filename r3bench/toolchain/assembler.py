@@ -1,9 +1,10 @@
 """PTX to machine code with NVIDIA's ptxas or, where that is not here, nvJitLink. Runs in compile workers, off the GPU's
 critical path.
 
-The library is the same compiler without a process to start, but took 18 ms on one machine and 42 on another for what
-ptxas does in 18 to 21. Without either the driver compiles PTX when it is loaded: one kernel at a time, in tens of
-milliseconds each.
+ptxas makes the code that nvcc makes. The library is the same compiler without a process to start, which saves a third of
+the processor's time for most kernels, but it compiles for linking: other code for each of 20 kernels, other registers or
+stack for 9 (90 registers where ptxas takes 68); tests/benchmarks/assemblers.py. Without either the driver compiles PTX
+when it is loaded: one kernel at a time, in tens of milliseconds each.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ import signal
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from itertools import chain, islice
 from pathlib import Path
 
 from r3bench.errors import BuildError
 from r3bench.toolchain import jitlink
 
 Options = Sequence[tuple[str, str]]
+Facts = tuple[tuple[str, int], ...]
+Assemble = Callable[[bytes], tuple[bytes, Facts]]
+"""From PTX to a cubin and what ptxas says of the kernel: registers, local memory, spills, static shared memory."""
 
 _TRIES = 3  # where it is killed
 _RELEASE = re.compile(r"release (\d+)\.(\d+)")
@@ -73,35 +78,51 @@ def identity() -> list[str]:
     return [str(path), str(held.st_size), str(held.st_mtime_ns)]
 
 
-def assemble(
-    path: Path | None, ptx: bytes, symbol: str, arch: str, options: Options
-) -> tuple[bytes, tuple[tuple[str, int], ...]]:
-    """A cubin, and what ptxas says of the kernel: registers, local memory, spills, static shared memory.
+@contextmanager
+def started(path: Path | None, symbol: str, arch: str, options: Options) -> Iterator[Assemble]:
+    """What makes a cubin of PTX, once; ptxas takes longer to start than for a small kernel, so it waits for the text.
 
-    ``path`` is ptxas; None for nvJitLink.
+    ``path`` is ptxas; None for nvJitLink. BuildError where it refuses the text.
     """
     flags = [f"--{name}={value}" for name, value in options]
-    made, said = jitlink.link(ptx, arch, flags) if path is None else _run(path, ptx, arch, flags)
-    if made is None:
-        raise BuildError(f"ptxas refused {symbol}: {_reason(said)}")
-    return made, tuple(facts(said, symbol))
 
+    def assembled(made: bytes | None, said: str) -> tuple[bytes, Facts]:
+        if made is None:
+            raise BuildError(f"ptxas refused {symbol}: {_reason(said)}")
+        return made, tuple(facts(said, symbol))
 
-def _run(path: Path, ptx: bytes, arch: str, flags: Sequence[str]) -> tuple[bytes | None, str]:
-    """What ptxas makes, None where it refuses, and what it says."""
+    if path is None:
+        yield lambda ptx: assembled(*jitlink.link(ptx, arch, flags))
+        return
     with tempfile.TemporaryDirectory(prefix="r3bench-ptxas-") as folder:
-        source, made = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
-        source.write_bytes(ptx)
-        command = [str(path), f"-arch={arch}", "-v", *flags, str(source), "-o", str(made)]
+        made = Path(folder, "kernel.cubin")
+        command = [str(path), f"-arch={arch}", "-v", *flags, "/dev/stdin", "-o", str(made)]
+        with closing(_processes(command)) as processes:
+            first = next(processes)
+            yield lambda ptx: assembled(*_run(chain([first], processes), ptx, made))
+
+
+def _processes(command: Sequence[str]) -> Generator[subprocess.Popen[bytes]]:
+    """One after the other, as they are asked for; none is left running."""
+    while True:
         try:
-            for _ in range(_TRIES):
-                done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-                if done.returncode != -signal.SIGKILL:
-                    break
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         except OSError as error:
-            raise BuildError(f"{path} cannot be run ({error}); reinstall it or set CUDA_HOME") from error
-        said = done.stdout + done.stderr or f"exit code {done.returncode}"
-        return None if done.returncode else made.read_bytes(), said
+            raise BuildError(f"{command[0]} cannot be run ({error}); reinstall it or set CUDA_HOME") from error
+        with process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+
+def _run(processes: Iterable[subprocess.Popen[bytes]], ptx: bytes, made: Path) -> tuple[bytes | None, str]:
+    """What ptxas makes, None where it refuses, and what it says."""
+    for process in islice(processes, _TRIES):
+        said = process.communicate(ptx)[0].decode("utf-8", "replace")
+        if process.returncode != -signal.SIGKILL:
+            break
+    return None if process.returncode else made.read_bytes(), said or f"exit code {process.returncode}"
 
 
 def check(options: Options, there: Mapping[str, Sequence[str]]) -> None:

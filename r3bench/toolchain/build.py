@@ -69,19 +69,18 @@ Keep = Callable[[dict[str, Any], str], object]
 def build(job: Job, known: Callable[[str], bool], keep: Keep = lambda header, ir: None) -> Product:
     """Specialize, lower where the target is a CPU, optimize, and emit code unless the optimized module is ``known``.
 
-    ``keep`` gets what was lowered, for the jobs that begin there.
+    ``keep`` gets what passes begin with, for the jobs that begin there.
     """
     product = Product()
     if version := ptxtext.version(job.ir):
         _assemble_only(product, job, version)
         return product
     made = _machine(job.target, job.ptx_version)
+    ir = _prepared(job, made, product, keep)
     if job.target.device == "cuda":
-        ir = _for_cuda(_specialized(job, product), job)
+        ir = _for_cuda(ir, job)
     elif job.target.device == "hip":
-        ir = amdgpu.translate(_specialized(job, product), job.symbol, str(made.target_data))
-    else:
-        ir = _for_cpu(job, made, product, keep)
+        ir = amdgpu.translate(ir, job.symbol, str(made.target_data))
     with product.stage("optimize"):
         module = _optimized(ir, job, made)
         text = codegen.normalized(module)
@@ -93,13 +92,28 @@ def build(job: Job, known: Callable[[str], bool], keep: Keep = lambda header, ir
             product.globals = tuple(_variables(text, made))
         product.module = codegen.sha256(text)
     if not known(product.module):
-        with product.stage("emit"):
-            product.image = codegen.emit(module, made, job.target)
-            product.code = codegen.facts(text, product.image, job.target, job.ptx_version)
-        product.format = _FORMATS[job.target.device]
-        if job.target.device == "cuda":
-            _assemble(product, job)
+        with _assembler(job) as assemble:
+            with product.stage("emit"):
+                product.image = codegen.emit(module, made, job.target)
+                product.code = codegen.facts(text, product.image, job.target, job.ptx_version)
+            product.format = _FORMATS[job.target.device]
+            if assemble is not None:
+                _assemble(product, assemble)
     return product
+
+
+def _prepared(job: Job, made: llvm.TargetMachine, product: Product, keep: Keep) -> str:
+    """What the configuration's passes begin with: IR with the unit's facts in it, for a CPU lowered."""
+    if job.prepared is not None:
+        header, ir = job.prepared
+        product.facts = typed(tuple[tuple[str, int], ...], header["facts"])
+        product.globals = typed(tuple[Global, ...], header["globals"])
+        return ir
+    ir = _specialized(job, product)
+    if job.target.device == "cpu":
+        ir = _lowered(ir, job, made, product)
+    keep({"facts": product.facts, "globals": plain(product.globals)}, ir)
+    return ir
 
 
 def _specialized(job: Job, product: Product) -> str:
@@ -126,13 +140,7 @@ def _isolated(ir: str, symbol: str) -> str:
 # -- CPU ------------------------------------------------------------------------------------------------------------
 
 
-def _for_cpu(job: Job, made: llvm.TargetMachine, product: Product, keep: Keep) -> str:
-    if job.lowered is not None:
-        header, ir = job.lowered
-        product.facts = typed(tuple[tuple[str, int], ...], header["facts"])
-        product.globals = typed(tuple[Global, ...], header["globals"])
-        return ir
-    ir = _specialized(job, product)
+def _lowered(ir: str, job: Job, made: llvm.TargetMachine, product: Product) -> str:
     with product.stage("lower"):
         lowered = lowering.lower(
             ir,
@@ -144,7 +152,6 @@ def _for_cpu(job: Job, made: llvm.TargetMachine, product: Product, keep: Keep) -
     product.globals = lowered.globals
     product.facts += (("shared_bytes", lowered.shared_bytes), ("argument_bytes", lowered.argument_bytes))
     product.facts += (("checked", 1),) if job.checked else ()
-    keep({"facts": product.facts, "globals": plain(product.globals)}, lowered.ir)
     return lowered.ir
 
 
@@ -179,21 +186,33 @@ def _assemble_only(product: Product, job: Job, version: int) -> None:
         raise BuildError(f"of {job.symbol} only PTX text was recorded, which no pass or specialization can change")
     product.module, product.image, product.format = codegen.sha256(job.ir), job.ir.encode(), "ptx"
     product.code = codegen.facts("", product.image, job.target, version)
-    _assemble(product, job)
+    with _assembler(job) as assemble:
+        if assemble is not None:
+            _assemble(product, assemble)
 
 
-def _assemble(product: Product, job: Job) -> None:
-    """Machine code in place of PTX, where that can be had; otherwise the driver compiles the PTX when it is loaded."""
+@contextmanager
+def _assembler(job: Job) -> Iterator[assembler.Assemble | None]:
+    """What makes machine code of PTX; None where that is not wanted, or cannot be had: the driver compiles PTX, too."""
+    if job.target.device != "cuda":
+        yield None
+        return
     options = job.configuration.assembler
     assembling = job.assemble and assembler.available()
     assembler.check(options, ASSEMBLER if assembling else DRIVERS)
-    if assembling:
-        with product.stage("assemble"):
-            path = assembler.find()
-            product.image, facts = assembler.assemble(path, product.image, job.symbol, job.target.arch, options)
-        product.format = "cubin"
-        # What ptxas says of shared memory includes the padding between variables.
-        product.code = tuple({**dict(product.code), **dict(facts)}.items())
+    if not assembling:
+        yield None
+        return
+    with assembler.started(assembler.find(), job.symbol, job.target.arch, options) as assemble:
+        yield assemble
+
+
+def _assemble(product: Product, assemble: assembler.Assemble) -> None:
+    with product.stage("assemble"):
+        product.image, facts = assemble(product.image)
+    product.format = "cubin"
+    # What ptxas says of shared memory includes the padding between variables.
+    product.code = tuple({**dict(product.code), **dict(facts)}.items())
 
 
 def _variables(ir: str, made: llvm.TargetMachine) -> Iterator[Global]:

@@ -16,7 +16,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from r3bench.errors import BuildError, BuildTimeout, Diagnostic, Unsupported, WorkerLost
-from r3bench.model import Binary, Global, Target, content_id
+from r3bench.model import Binary, Configuration, Global, Target, content_id
 from r3bench.remix import BuildRequest
 from r3bench.space import OPTION_NAMES, Options
 from r3bench.toolchain import ptx
@@ -169,12 +169,13 @@ class Compiler:
     def _compiled(self, key: str, request: BuildRequest, ir_keys: Sequence[str], irs: Sequence[str]) -> Entry:
         """What a worker makes of IR, kept under ``key``."""
         options = tuple(sorted(request.configuration.options + _OF_TARGET.get(request.target.device, ())))
-        lowered_key = self._lowered_key(request, options, ir_keys)
-        lowered = self._cache.get(lowered_key) if request.target.device == "cpu" else None
+        prepared_key = self._prepared_key(request, options, ir_keys)
+        prepared = self._cache.get(prepared_key)
+        ir, *linked = irs if prepared is None else [""]
         job = Job(
-            ir=irs[0] if lowered is None else "",
-            lowered=(lowered[0], lowered[1].decode()) if lowered is not None else None,
-            linked=tuple(irs[1:]),
+            ir=ir,
+            linked=tuple(linked),
+            prepared=(prepared[0], prepared[1].decode()) if prepared is not None else None,
             symbol=request.symbol,
             target=request.target,
             configuration=request.configuration,
@@ -190,7 +191,7 @@ class Compiler:
             found.extend(filter(None, [self._cache.get(self._code_key(module, request))]))
             return bool(found)
 
-        header, image = self._ask(job, options, known, lambda header, ir: self._cache.put(lowered_key, (header, ir)))
+        header, image = self._ask(job, options, known, lambda header, ir: self._cache.put(prepared_key, (header, ir)))
         code = {name: header.pop(name) for name in ("code", "format")}, image
         code_key = self._code_key(header["module"], request)
         if found:
@@ -200,14 +201,14 @@ class Compiler:
         self._cache.put(key, (header, code_key.encode()))
         return header | code[0], code[1]
 
-    def _lowered_key(self, request: BuildRequest, options: Options, ir_keys: Sequence[str]) -> str:
-        """Names what IR is lowered to before any pass of the configuration: equal where the same facts are compiled in.
+    def _prepared_key(self, request: BuildRequest, options: Options, ir_keys: Sequence[str]) -> str:
+        """Names what the configuration's passes begin with: equal where the same facts are compiled into the same IR.
 
         It is made here, and not by the worker: none can answer for another source.
         """
-        used = request.facts.used_by(request.configuration)
-        how = request.symbol, request.target, request.configuration.specialize, used, options
-        return self._key("lowered", *ir_keys, *how)
+        special = Configuration(specialize=request.configuration.specialize)
+        how = request.symbol, request.target, special.specialize, request.facts.used_by(special), options
+        return self._key("prepared", *ir_keys, *how)
 
     def _code_key(self, module: str, request: BuildRequest) -> str:
         """Names the code of an optimized module. LLVM's options are left out: all of them end in the optimizer."""

@@ -32,8 +32,8 @@ class FrontendJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """IR to code, with the IR of further translation units that is linked to it; for a CPU, ``lowered`` is what it was
-    lowered to before, in whose place it is not read.
+    """IR to code, with the IR of further translation units that is linked to it; ``prepared`` is what the passes began
+    with in another build of it, in whose place it is not read.
 
     For CUDA only: ``ptx_version`` (83 for PTX 8.3), and whether machine code is to be made of it.
     """
@@ -48,7 +48,7 @@ class Job:
     checked: bool = False
     padded: bool = False
     assemble: bool = True
-    lowered: tuple[dict[str, Any], str] | None = None
+    prepared: tuple[dict[str, Any], str] | None = None
 
     @property
     def what(self) -> str:

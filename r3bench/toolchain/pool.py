@@ -123,7 +123,7 @@ class Worker:
         """The worker's answer. BuildError, with the worker gone, where it died or sent nonsense; BuildTimeout, too.
 
         ``known`` answers the worker's question whether code for an optimized module is at hand already; ``keep`` gets
-        what it lowered.
+        what its passes begin with.
         """
         deadline = time.monotonic() + timeout_s
         os.ftruncate(self._log, 0)
@@ -136,9 +136,9 @@ class Worker:
             raise WorkerLost(f"{what} did not begin: its compiler was killed") from error
         try:
             header, blob = self._receive(deadline)
-            while "known?" in header or "lowered" in header:
-                if "lowered" in header:
-                    keep(dict(header["lowered"]), blob)
+            while "known?" in header or "prepared" in header:
+                if "prepared" in header:
+                    keep(dict(header["prepared"]), blob)
                 else:
                     wire.send(self._channel, {"known": known(str(header["known?"]))})
                 header, blob = self._receive(deadline)

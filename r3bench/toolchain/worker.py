@@ -207,7 +207,7 @@ def _answer(channel: socket.socket) -> None:
             product = build.build(
                 job,
                 known=lambda module: _parent_knows(channel, module),
-                keep=lambda header, ir: wire.send(channel, {"lowered": header}, ir.encode()),
+                keep=lambda header, ir: wire.send(channel, {"prepared": header}, ir.encode()),
             )
             wire.send(channel, _header(product), product.image)
     except BuildError as error:

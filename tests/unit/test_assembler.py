@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import sleep
 
 import pytest
 
@@ -48,6 +49,11 @@ def ptxas(request: pytest.FixtureRequest) -> Path | None:
     return assembler.find() if request.param == "ptxas" else None
 
 
+def assembled(path: Path | None, ptx: bytes = PTX, options: assembler.Options = ()) -> tuple[bytes, assembler.Facts]:
+    with assembler.started(path, "scale", "sm_90", options) as assemble:
+        return assemble(ptx)
+
+
 def test_facts_are_those_of_the_kernel_asked_for() -> None:
     assert dict(assembler.facts(SAID, "k")) == {
         "registers": 76,
@@ -82,26 +88,51 @@ def test_cuda_home_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 def test_a_ptxas_that_cannot_be_run(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="cannot be run"):
-        assembler.assemble(tmp_path / "none", PTX, "scale", "sm_90", ())
+        assembled(tmp_path / "none")
 
 
 def test_a_kernel_becomes_machine_code(ptxas: Path | None) -> None:
-    cubin, facts = assembler.assemble(ptxas, PTX, "scale", "sm_90", ())
+    cubin, facts = assembled(ptxas)
     assert cubin.startswith(b"\x7fELF")
     assert dict(facts)["registers"] > 0
     assert dict(facts)["shared_bytes"] >= 512
-    assert assembler.assemble(ptxas, PTX, "scale", "sm_90", ())[0] == cubin
+    assert assembled(ptxas)[0] == cubin
 
 
 @pytest.mark.parametrize("option", [("opt-level", "0"), ("def-load-cache", "cv")])
 def test_options_change_the_code(ptxas: Path | None, option: tuple[str, str]) -> None:
-    plain, _ = assembler.assemble(ptxas, PTX, "scale", "sm_90", ())
-    assert assembler.assemble(ptxas, PTX, "scale", "sm_90", [option])[0] != plain
+    assert assembled(ptxas, options=[option])[0] != assembled(ptxas)[0]
 
 
 def test_what_ptxas_refuses_is_told(ptxas: Path | None) -> None:
     with pytest.raises(BuildError, match="ptxas refused scale: "):
-        assembler.assemble(ptxas, PTX.replace(b"512", b"100000"), "scale", "sm_90", ())
+        assembled(ptxas, PTX.replace(b"512", b"100000"))
+
+
+def script(path: Path, text: str) -> Path:
+    """What stands in for ptxas: it may name ``$out``, where the code is wanted, and ``$count``, a file of its own."""
+    path.write_text(f"#!/bin/sh\ncount={path}.count\nfor out; do :; done\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_what_is_killed_is_started_again(tmp_path: Path) -> None:
+    twice_killed = script(
+        tmp_path / "ptxas",
+        'echo >> $count; [ $(wc -l < $count) = 3 ] || kill -9 $$; cat > $out; echo "Used 5 registers"',
+    )
+    cubin, _ = assembled(twice_killed)
+    assert cubin == PTX
+    with pytest.raises(BuildError, match="ptxas refused scale: exit code -9"):
+        assembled(script(tmp_path / "never", "kill -9 $$"))
+
+
+def test_what_waits_for_a_text_that_never_comes_is_ended(tmp_path: Path) -> None:
+    waiting, said = script(tmp_path / "ptxas", "echo $$ > $count; exec sleep 1000"), tmp_path / "ptxas.count"
+    with assembler.started(waiting, "scale", "sm_90", ()):
+        while not said.exists() or not said.read_text().endswith("\n"):
+            sleep(0.01)
+    assert not Path(f"/proc/{said.read_text().strip()}").exists()
 
 
 # -- the version of PTX ---------------------------------------------------------------------------------------------

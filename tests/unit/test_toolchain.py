@@ -405,18 +405,20 @@ def test_one_front_end_call_serves_every_configuration(compiler: Compiler, monke
     assert jobs == [FrontendJob, Job, Job]
 
 
-def test_passes_begin_where_a_source_was_lowered_before_with_the_same_facts(
-    compiler: Compiler, tmp_path: Path
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_passes_begin_where_a_source_was_prepared_before_with_the_same_facts(
+    compiler: Compiler, tmp_path: Path, device: str
 ) -> None:  # fmt: skip
-    text, host = SHARING + "// lowered once", compiler.host
-    build(compiler, text, "k", target=host)
-    again = build(compiler, text, "k", target=host, configuration=Configuration(pipeline="O2"))
+    text, target = SHARING + "// prepared once", compiler.host if device == "cpu" else CUDA
+    build(compiler, text, "k", target=target)
+    bounded = Configuration(pipeline="O2", bound_threads="max" if device == "cuda" else "none")
+    again = build(compiler, text, "k", target=target, configuration=bounded)
     assert not {"specialize", "lower"} & dict(again.stages).keys()
     special = Configuration(pipeline="O2", specialize=Specialization(block=True))
-    assert "lower" in dict(build(compiler, text, "k", target=host, configuration=special).stages)
-    with Compiler(workers=1, cache=tmp_path) as other:
-        alone = build(other, text, "k", target=host, configuration=Configuration(pipeline="O2"))
-    assert "lower" in dict(alone.stages)
+    assert "specialize" in dict(build(compiler, text, "k", target=target, configuration=special).stages)
+    with Compiler(workers=1, cache=tmp_path, assemble=False) as other:
+        alone = build(other, text, "k", target=target, configuration=bounded)
+    assert "specialize" in dict(alone.stages)
     assert (alone.binary, alone.globals) == (again.binary, again.globals)
     assert alone.globals
 
