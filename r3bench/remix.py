@@ -94,6 +94,7 @@ _FORBIDDEN = re.compile(
     r"|__nvvm_\w+|__builtin_nvptx\w*|cooperative_groups|asm|__asm__|r3_product_[xyz])\b"
 )
 _BOUNDS = re.compile(r"__launch_bounds__\s*\(([^()]*)\)")
+_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:[^\n\\]|\\\n|\\.)*)", re.MULTILINE)
 _FUNCTION = re.compile(r"\b(?!(?:if|for|while|switch|catch)\b)(\w+)\s*\(")
 
 
@@ -140,27 +141,24 @@ def _reachable(text: str, kernel: str) -> Iterator[str]:
 
     Without a definition of the kernel there is nothing.
     """
-    definitions = _definitions(text)
+    macros, lists = _named(_MACRO, text), _named(_FUNCTION, text)
     waiting, seen = [kernel], set[str]()
     while waiting:
         name = waiting.pop()
-        if name in seen or name not in definitions:
+        if name in seen:
             continue
         seen.add(name)
-        for body in definitions[name]:
+        bodies = (_body_after(text, match.end() - 1) for match in lists.get(name, ()))
+        for body in (*(match[2] for match in macros.get(name, ())), *filter(None, bodies)):
             yield body
             waiting += re.findall(r"\b[A-Za-z_]\w*\b", body)
 
 
-def _definitions(text: str) -> dict[str, list[str]]:
-    """The text of every function body and macro by name; all that share a name (overloads, branches of an #if)."""
-    found: dict[str, list[str]] = {}
-    for macro in re.finditer(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:[^\n\\]|\\\n|\\.)*)", text, re.MULTILINE):
-        found.setdefault(macro[1], []).append(macro[2])
-    for match in _FUNCTION.finditer(text):
-        body = _body_after(text, match.end() - 1)
-        if body is not None:
-            found.setdefault(match[1], []).append(body)
+def _named(pattern: re.Pattern[str], text: str) -> dict[str, list[re.Match[str]]]:
+    """The matches by name; overloads, and branches of an #if, share one."""
+    found: dict[str, list[re.Match[str]]] = {}
+    for match in pattern.finditer(text):
+        found.setdefault(match[1], []).append(match)
     return found
 
 

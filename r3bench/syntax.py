@@ -106,7 +106,7 @@ _TOKEN = re.compile(
 @lru_cache(maxsize=256)
 def tokens(text: str) -> tuple[str, ...]:
     """The tokens of a text in order, without comments; a preprocessor line is one token, its spaces made single."""
-    return tuple(" ".join(line.split()) or token for line, token in _TOKEN.findall(text) if line or token)
+    return tuple(token or " ".join(line.split()) for line, token in _TOKEN.findall(text) if token or line)
 
 
 def walk(node: Node) -> Iterator[Node]:

@@ -10,7 +10,7 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, log
 from time import monotonic
 from typing import Any
@@ -23,7 +23,7 @@ from r3bench.evolve.budget import Budget
 from r3bench.evolve.children import Child, Steps
 from r3bench.evolve.evaluate import Evaluator
 from r3bench.evolve.features import AXES
-from r3bench.evolve.inner import tune
+from r3bench.evolve.inner import Trial, begin, tune
 from r3bench.evolve.judging import Judge
 from r3bench.evolve.pools import Pace, Pool, Rank
 from r3bench.evolve.program import Program
@@ -32,7 +32,7 @@ from r3bench.evolve.propose.reply import Proposer
 from r3bench.evolve.returns import Returns
 from r3bench.evolve.settings import MODES, Settings
 from r3bench.evolve.sources import RECORDED, Source, make_source
-from r3bench.evolve.start import Kernel, Start, begin, say
+from r3bench.evolve.start import Kernel, Start, begin_with, say
 from r3bench.model import Outcome, Variant
 from r3bench.nouns import encode
 from r3bench.server.requests import Server, Timing
@@ -58,6 +58,21 @@ class Run:
     proposing: Pool
     evaluating: Pool
     progress: Callable[[str], None]
+
+
+@dataclass(slots=True)
+class UnderWay:
+    """What was begun and is not judged, oldest first, and the step that comes next."""
+
+    step: int = 1
+    trials: deque[Trial] = field(default_factory=deque)
+    children: dict[Child, asyncio.Task[None]] = field(default_factory=dict)
+
+    def cancel(self) -> None:
+        for taken in self.children.values():
+            taken.cancel()
+        for trial in self.trials:
+            trial.task.cancel()
 
 
 class Exploration:
@@ -91,13 +106,11 @@ class Exploration:
         """Everything before promotion."""
         began = monotonic()
         try:
-            self.start = await begin(self.kernel, self.evaluator)
+            self.start = await begin_with(self.kernel, self.evaluator)
             self.archive = await self._first(self.start)
             steps = await self._steps(self.start) if self.archive is not None and self._proposes else None
             if self.archive is not None and steps is not None:
                 await self._generations(self.start, self.archive, steps)
-                while self._races and await self._tune_best():
-                    pass
             if lacks := self.kernel.capture.lacks:
                 self.stopped = self.stopped or f"the kernel was recorded {lacks}"
         except (CaptureError, CandidateFailure) as error:
@@ -149,48 +162,72 @@ class Exploration:
     # -- the texts made from it --
 
     async def _generations(self, start: Start, archive: Archive, steps: Steps) -> None:
-        """Draw a parent whenever there is a place to propose in; judge the children in the order drawn. Where more
-        trials of the best texts pay better than other texts, they come first."""
-        under_way = deque[tuple[Child, asyncio.Task[None]]]()
+        """Begin texts, and trials of the best of them, whichever pay better; judge either kind in the order begun."""
+        work = UnderWay()
         try:
-            for step in range(1, self.settings.iterations + 1):
-                while len(under_way) >= self._pace.ahead:
-                    await self._judged(*under_way.popleft(), start, archive, len(under_way))
-                while self._races and self._returns.next == "trials" and await self._tune_best():
-                    pass
-                place = await self.run.proposing.enter(self._rank(step))
-                if self._over() or self._exhausted or (self._races and self.run.budget.share >= LAST):
-                    place.leave()
-                    break
-                child = self._drawn(step, archive, (under_way[0][0].draw.step if under_way else step) - 1)
-                standing = tuple(self._judge.defaults) if self.settings.race else None
-                taken = asyncio.create_task(steps.take(child, standing, place, self._rank(step)))
-                taken.add_done_callback(lambda _, place=place: place.leave())  # type: ignore[misc]
-                under_way.append((child, taken))
-            while under_way:
-                await self._judged(*under_way.popleft(), start, archive, len(under_way))
+            while await self._go_on(work, start, archive, steps):
+                pass
         finally:
-            for _, taken in under_way:
-                taken.cancel()
+            work.cancel()
 
-    async def _tune_best(self) -> bool:
-        """Give one of the best texts some more trials, those that were best for the others first; whether any are left.
+    async def _go_on(self, work: UnderWay, start: Start, archive: Archive, steps: Steps) -> bool:
+        """Begin one more, or wait for the oldest of a kind; False where nothing is left to do.
+
+        Which of these it is depends on what was judged before, never on what ends first.
+        """
+        draws = self._draws(work.step)
+        tunes = self._races and not (draws and self._returns.next == "texts")
+        source = self._to_tune() if tunes else None
+        if source is not None and len(work.trials) < self.settings.in_flight:
+            if (trial := begin(source, self._evaluate)) is not None:
+                work.trials.append(trial)
+        elif source is None and draws and len(work.children) < self._pace.ahead:
+            await self._begin_text(work, archive, steps)
+        elif work.trials and (source is not None or not draws):
+            self._returns.add("trials", 1, await work.trials.popleft().told() or inf)
+            self._judge.trials += 1
+        elif work.children:
+            child = next(iter(work.children))
+            await work.children[child]
+            del work.children[child]
+            self._judged(child, start, archive, len(work.children))
+        else:
+            return False
+        return True
+
+    async def _begin_text(self, work: UnderWay, archive: Archive, steps: Steps) -> None:
+        """Draw a parent as soon as there is a place to propose in, unless nothing is to be drawn any more by then."""
+        place = await self.run.proposing.enter(self._rank(work.step))
+        if not self._draws(work.step):
+            place.leave()
+            return
+        child = self._drawn(work.step, archive, next((c.draw.step for c in work.children), work.step) - 1)
+        standing = tuple(self._judge.defaults) if self.settings.race else None
+        taken = asyncio.create_task(steps.take(child, standing, place, self._rank(work.step)))
+        taken.add_done_callback(lambda _: place.leave())
+        work.children[child] = taken
+        work.step += 1
+
+    def _draws(self, step: int) -> bool:
+        """Whether another text is begun: neither the steps nor the answers nor the budget are used up."""
+        tunes = self._races and self.run.budget.share >= LAST
+        return step <= self.settings.iterations and not (self._over() or self._exhausted or tunes)
+
+    def _to_tune(self) -> Source | None:
+        """That of the best texts which is to have the next trial; what was best for the others comes first.
 
         Each text has as many as are asked for, and more only within a budget: it is used up.
         """
         trials = max(self.settings.trials, MODES["bo"].trials) if self.run.budget.share else self.settings.trials
-        ranked = sorted((s for s in self.sources.values() if s.best and not s.same_as), key=_nanoseconds)
-        best = [source for source in ranked[:BEST] if not source.used_up and len(source.outcomes) < trials]
+        ranked = sorted((s for s in self.sources.values() if s.best and not s.same_as), key=_nanoseconds)[:BEST]
+        best = [source for source in ranked if not source.used_up and source.asked < trials]
         if not best or self._over():
-            return False
-        source = min(best, key=lambda s: len(s.outcomes) / (_LEAD if s is ranked[0] else 1))
-        for other in ranked[:BEST]:
+            return None
+        source = min(best, key=lambda s: s.asked / (_LEAD if s is ranked[0] else 1))
+        for other in ranked:
             if other is not source and other.best_point is not None:
                 source.suggest(other.best_point)
-        before = len(source.outcomes)
-        await self._tune(source, min(trials, before + self.settings.in_flight))
-        self._judge.trials += len(source.outcomes) - before
-        return True
+        return source
 
     async def _tune(self, source: Source, trials: int) -> None:
         before = len(source.outcomes)
@@ -252,11 +289,8 @@ class Exploration:
 
     # -- judging --
 
-    async def _judged(
-        self, child: Child, taken: asyncio.Task[None], start: Start, archive: Archive, under_way: int
-    ) -> None:  # fmt: skip
-        """Wait for a child, give it its place in the archive, and say where the search stands."""
-        await taken
+    def _judged(self, child: Child, start: Start, archive: Archive, under_way: int) -> None:
+        """Give a child its place in the archive, and say where the search stands."""
         self.steps += child.error is None
         self._listen(child, archive)
         if child.status is None:

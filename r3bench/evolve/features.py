@@ -11,18 +11,19 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from r3bench.syntax import tokens
 
-Files = Sequence[tuple[str, str]]
+Files = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Code:
     """What the features of a program are taken from: its texts, and the facts of its default build."""
 
-    files: tuple[tuple[str, str], ...]
+    files: Files
     facts: Mapping[str, int]
 
 
@@ -52,6 +53,7 @@ def _opcodes(facts: Mapping[str, int]) -> Counter[object]:
     return Counter({name: count for name, count in facts.items() if name.startswith("op_")})
 
 
+@lru_cache(maxsize=16)
 def _trigrams(files: Files) -> Counter[object]:
     words = [token for _, text in files for token in tokens(text)]
     return Counter((a, b, c) for (a, b), (_, c) in pairwise(pairwise(words)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from r3bench.evolve.evaluate import about, nanoseconds
 from r3bench.evolve.sources import Source
@@ -28,33 +29,46 @@ def goes_on(source: Source, standing: Standing) -> bool:
     return 2 * sum(time < source.default_ns for time in standing) <= len(standing)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Trial:
+    """A configuration of a source on its way."""
+
+    source: Source
+    ask: Ask
+    task: asyncio.Future[Outcome]
+
+    async def told(self) -> float | None:
+        """Wait for it and tell the tuner; its nanoseconds. To be done in the order in which trials were begun, so that
+        the search does not depend on which ends first."""
+        outcome = await self.task
+        ns = nanoseconds(outcome)
+        self.source.tuner.tell(self.ask, ns, about(outcome))
+        self.source.outcomes.append((self.ask, outcome, ns))
+        return ns
+
+
+def begin(source: Source, evaluate: Evaluate) -> Trial | None:
+    """The next configuration of a source; None where its tuner knows no more."""
+    ask = source.tuner.ask()
+    if ask is None:
+        source.used_up = True
+        return None
+    source.asked += 1
+    return Trial(source, ask, asyncio.ensure_future(evaluate(source.variant(ask), source, source.best is not None)))
+
+
 async def tune(
     source: Source, trials: int, evaluate: Evaluate, *, in_flight: int, enough: Callable[[], bool] = lambda: False
 ) -> None:  # fmt: skip
-    """Bring a source to a number of trials, or until there is ``enough``.
-
-    Several are out at once and told in the order asked, so that the search does not depend on which ends first.
-    """
-    waiting: deque[tuple[Ask, asyncio.Task[Outcome]]] = deque()
+    """Bring a source to a number of trials, or until there is ``enough``; several are out at once."""
+    waiting: deque[Trial] = deque()
     try:
-        while len(source.outcomes) + len(waiting) < trials and not enough():
-            ask = source.tuner.ask()
-            if ask is None:
-                source.used_up = True
-                break
-            evaluation = evaluate(source.variant(ask), source, source.best is not None)
-            waiting.append((ask, asyncio.ensure_future(evaluation)))
+        while source.asked < trials and not enough() and (trial := begin(source, evaluate)) is not None:
+            waiting.append(trial)
             if len(waiting) >= in_flight:
-                await _tell(source, *waiting.popleft())
+                await waiting.popleft().told()
         while waiting:
-            await _tell(source, *waiting.popleft())
+            await waiting.popleft().told()
     finally:
-        for _, task in waiting:
-            task.cancel()
-
-
-async def _tell(source: Source, ask: Ask, task: asyncio.Task[Outcome]) -> None:
-    outcome = await task
-    ns = nanoseconds(outcome)
-    source.tuner.tell(ask, ns, about(outcome))
-    source.outcomes.append((ask, outcome, ns))
+        for trial in waiting:
+            trial.task.cancel()

@@ -21,7 +21,8 @@ Files = tuple[tuple[str, str], ...]
 
 @dataclass(slots=True, eq=False)
 class Source:
-    """One text with its tuner and what has come of it; ``outcomes`` in the order in which they were told.
+    """One text with its tuner and what has come of it; ``outcomes`` in the order in which they were told, of as many as
+    were ``asked`` for.
 
     ``step`` is the one that brought it, 0 for the text as it is; ``rule`` says who made it of what, joined by ``+``,
     ``description`` what was changed since the text as it is. ``launch`` is the rule that it needs, None for the
@@ -37,6 +38,7 @@ class Source:
     space: Space
     tuner: Tuner
     outcomes: list[tuple[Ask, Outcome, float | None]] = field(default_factory=list)
+    asked: int = 0
     same_as: str | None = None
     used_up: bool = False
 

@@ -40,7 +40,7 @@ class Start:
     conditions: tuple[tuple[str, str], ...]
 
 
-async def begin(kernel: Kernel, evaluator: Evaluator) -> Start:
+async def begin_with(kernel: Kernel, evaluator: Evaluator) -> Start:
     """Read the source and replay the baseline. CaptureError where there is nothing to search."""
     texts, stored = read_texts(kernel)
     baseline, name = _baseline(kernel.capture, texts, evaluator.target, stored=stored)

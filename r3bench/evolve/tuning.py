@@ -69,8 +69,10 @@ class Tuner:
         return dict(self._best[1]) if self._best is not None else None
 
     def suggest(self, point: Point) -> None:
-        """Try a point soon, such as the best of the source that this one was made from."""
-        self._waiting.insert(0 if self._known else 1, self._space.default | dict(point))
+        """Try a point soon, such as the best of the source that this one was made from, unless it was tried already."""
+        whole = self._space.default | dict(point)
+        if whole not in self._waiting and self._space.decode(whole) not in self._known:
+            self._waiting.insert(0 if self._known else 1, whole)
 
     def ask(self) -> Ask | None:
         """A point not asked for before; None where none was found, the space being small and used up."""
