@@ -330,8 +330,8 @@ def _magnitude(values: Elements) -> NDArray[np.float64]:
 
 
 def _largest(values: Elements) -> float:
-    finite = values[np.isfinite(values)]
-    return max(float(finite.max()), -float(finite.min())) if finite.size else 0.0
+    found = max(float(values.max(initial=0)), -float(values.min(initial=0)))
+    return found if np.isfinite(found) else _largest(values[np.isfinite(values)])
 
 
 def _difference(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,8 +17,6 @@ from r3bench.store.root import open_root, parse
 
 if TYPE_CHECKING:
     import xarray
-
-_READERS = min(8, os.cpu_count() or 1)
 
 
 def open_capture(path: PathLike) -> Capture:
@@ -131,7 +128,7 @@ class Reader:
         named = {buffer_name(buffer): node_name(buffer_name(buffer)) for buffer in buffers(unit)}
         before = {name: f"{group}before/{node}" for name, node in named.items()}
         after = {name: f"{group}after/{named[name]}" for name in unit.written}
-        with ThreadPoolExecutor(_READERS) as readers:  # unpacking and hashing leave the interpreter to others
+        with ThreadPoolExecutor(arrays.READERS) as readers:  # unpacking and hashing leave the interpreter to others
             read = list(readers.map(self._read, (*before.values(), *after.values())))
         return UnitContents(
             before=dict(zip(before, read, strict=False)), after=dict(zip(after, read[len(before) :], strict=True))

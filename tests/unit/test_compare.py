@@ -19,6 +19,7 @@ from r3bench.compare import (
     default_tolerance,
     differences,
     judge,
+    largest,
     picture,
 )
 from r3bench.model import Allocation, Difference, Global, LaunchConfig, ReplayUnit, Status
@@ -100,6 +101,13 @@ def test_an_infinity_equals_only_itself(dtype: str) -> None:
 
 def test_an_infinity_in_the_buffer_does_not_widen_the_limit() -> None:
     assert diff([np.inf, 1.0], [np.inf, 2.0], "float64") is not None
+
+
+@pytest.mark.parametrize("values", [[2, -3, np.nan], [np.inf, -3, 2], [-np.inf, -3], [np.nan, np.inf], [], [-0.0]])
+def test_the_largest_is_finite(values: list[float]) -> None:
+    data = raw(values, "float64")
+    finite = [abs(value) for value in values if np.isfinite(value)]
+    assert largest(data, held(data, "float64")) == max(finite, default=0.0)
 
 
 def test_zeros_of_either_sign_are_equal_numbers_but_not_equal_bits() -> None:

@@ -221,9 +221,10 @@ def test_big_buffers_are_cut_and_sharded(
     for path in paths:
         capture = store.write(path, capture, [UnitContents({"big": raw(values)}, {"big": zeros})])
     assert files_of(paths[0]) == files_of(paths[1])
-    read = store.contents(capture, 0)
-    assert np.array_equal(read.before["big"], raw(values))
-    assert np.array_equal(read.after["big"], zeros)
+    packed = store.write(tmp_path / "c.zarr.zip", capture, [UnitContents({"big": raw(values)}, {"big": zeros})])
+    for read in (store.contents(capture, 0), store.contents(packed, 0)):
+        assert np.array_equal(read.before["big"], raw(values))
+        assert np.array_equal(read.after["big"], zeros)
     assert len(list((tmp_path / "a.zarr/units/0/before/big/c").rglob("*/0"))) == files
 
 
