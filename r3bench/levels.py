@@ -70,13 +70,17 @@ def _perturbed(placement: Placement, variant: Variant, compiler: Builder, timeou
         if material is None:
             discarded += 1
             continue
-        names.append(changed.name)
         other = Placement(placement.device, material)
         try:
             found = _verified(other, variant, compiler, timeout_s)
         finally:
             other.release()
-        if not found.matches:
+        if found.matches:
+            names.append(changed.name)
+        elif _leads_out(placement, material, changed, compiler, timeout_s):
+            placement.refused.add(changed.name)
+            discarded += 1
+        else:
             found.verdict = replace(found.verdict, detail=f"with {changed.name}: {found.verdict.detail}")
             return found
     if trial.matches:
@@ -195,7 +199,7 @@ def _tamed(
     """A wild input's unit, with the tolerance that the recorded kernel's conditioning asks for there: what its results
     are off by where its inputs are off by a part of what results may be. None where that is beyond use, and where it
     accesses anything but its buffers, which an honest variant need not do alike."""
-    if not _stays(placement, oracle, material, changed, compiler):
+    if not _bears(placement, oracle, material, changed, compiler):
         return None
     unit, expected = material.unit, material.expected
     inputs = (perturb.nudged(unit, material.before, MARGIN, seed) for seed in range(_NUDGES))
@@ -210,21 +214,34 @@ def _tamed(
     return replace(material, tolerances=tolerances) if usable else None
 
 
-def _stays(placement: Placement, oracle: _Oracle, material: Material, changed: Input, compiler: Builder) -> bool:
+def _bears(placement: Placement, oracle: _Oracle, material: Material, changed: Input, compiler: Builder) -> bool:
     """Whether the recorded kernel stays in its buffers. On a GPU, where a look takes seconds, only one at what may be
     indices is taken."""
-    device = placement.device
-    if changed.name in placement.borne or not (changed.indices or device.target.device == "cpu"):
+    if changed.name in placement.borne or not (changed.indices or placement.device.target.device == "cpu"):
         return True
-    wild = Placement(device, material)
-    try:
-        found = _under(Trial(wild, Variant()), device.sanitizers[:1], compiler, oracle.timeout_s * _CHECKED)
-    finally:
-        wild.release()
-    if any(verdict.status is not Status.MATCH for verdict in found.values()):
+    if _looked_at(placement, material, compiler, oracle.timeout_s) is not Status.MATCH:
         return False
     placement.borne.add(changed.name)
     return True
+
+
+def _leads_out(placement: Placement, material: Material, changed: Input, compiler: Builder, timeout_s: float) -> bool:
+    """Whether a changed input, a larger count say, leads the recorded kernel out of the buffers that it stays in where
+    it was recorded: what another does there tells nothing. Looked at only where one does something else."""
+    if changed.name in placement.borne:
+        return False
+    looked = partial(_looked_at, placement, compiler=compiler, timeout_s=timeout_s)
+    return looked(material) is Status.FAULT and looked(placement.material) is Status.MATCH
+
+
+def _looked_at(placement: Placement, material: Material, compiler: Builder, timeout_s: float) -> Status:
+    """What the first of the device's sanitizers says of the recorded kernel on a unit."""
+    unit = Placement(placement.device, material)
+    try:
+        found = _under(Trial(unit, Variant()), placement.device.sanitizers[:1], compiler, timeout_s * _CHECKED)
+    finally:
+        unit.release()
+    return next((verdict.status for verdict in found.values()), Status.MATCH)
 
 
 def _same(before: Bytes, now: Bytes) -> Bytes:

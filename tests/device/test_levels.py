@@ -190,6 +190,27 @@ def test_flags_that_lead_the_recorded_kernel_out_of_its_buffers_are_left_out(
     assert "flags beyond those recorded" not in verdict.detail
 
 
+@pytest.mark.parametrize(
+    ("also", "n", "status"),
+    [("", "(n < 40 ? n : 40)", Status.MATCH), ("+ (*(const volatile int*)(from + i + 1) & 0)", "40", Status.MISMATCH)],
+    ids=["where it does not otherwise", "where it always does"],
+)
+def test_a_count_that_leads_the_recorded_kernel_out_of_its_buffers_tells_nothing(
+    server: ReplayServer, tmp_path: Path, also: str, n: str, status: Status
+) -> None:
+    text = """
+    extern "C" __global__ void hist(const int* from, int* to, int n) {
+        int i = threadIdx.x;
+        if (i < n) atomicAdd(to + (from[i] & 3), 1 ALSO);
+    }""".replace("ALSO", also)
+    values = np.random.default_rng(0).integers(0, 100, 40, np.int32)
+    capture = recorded_as(tmp_path, text, "hist", (1, 64), values, np.zeros(4, np.int32), 40)
+    variant = Variant(files=(("k.cu", text.replace("i < n", f"i < {n}")),))
+    verdict = server.verify(capture, variant, Level.PERTURBED).result(60).verdict
+    assert verdict.status is status, verdict.detail
+    assert ("n = 121" in verdict.detail, "with n = 39" in verdict.detail) == (False, status is Status.MISMATCH)
+
+
 def test_numbers_that_cancel_where_signs_are_turned_may_be_added_in_another_order(
     server: ReplayServer, tmp_path: Path
 ) -> None:
