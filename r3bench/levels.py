@@ -31,8 +31,12 @@ _LONGER, _LEAST_S = 100, 5.0
 _NUDGES = 2
 # How much longer a launch may take with every access checked.
 _CHECKED = 30
-_ORDERS = "other orders of threads, on a CPU"
-_ORDERED_BYTES, _CHECKED_BYTES = 64 << 20, 4 << 20  # of a unit that is replayed there, and with every access checked
+_ORDERS, _BUILDS = "other orders of threads, on a CPU", "checked builds, on a CPU"
+# Of a unit that is replayed there whole, that has every access of it checked, and that has so of some of its blocks.
+_ORDERED_BYTES, _CHECKED_BYTES, _SAMPLED_BYTES = 64 << 20, 4 << 20, 1 << 30
+
+Found = tuple[Verdict | None, list[str], list[str]]
+"""A verdict that is no match, or None; what was run; what was left out, and why."""
 
 
 def examine(
@@ -258,68 +262,90 @@ def _inexact(placement: Placement) -> dict[str, Tolerance]:
 
 
 def _sanitized(placement: Placement, variant: Variant, compiler: Builder, timeout_s: float) -> Trial:
-    """The trial whose verdict is that of a run under each of the device's sanitizers.
-
-    What the recorded kernel itself does not pass is left out, and said: it tells nothing of a variant.
-    """
-    trial, sanitizers = Trial(placement, variant), placement.device.sanitizers
-    found = _under(trial, sanitizers, compiler, timeout_s * _CHECKED)
-    failed = tuple(each for each in sanitizers if found[each].status is not Status.MATCH)
-    recorded = _under(Trial(placement, Variant()), failed, compiler, timeout_s * _CHECKED)
-    for each in failed:
-        if recorded[each].status is Status.MATCH:
-            trial.verdict = found[each]
-            return trial
-    left_out = [f"{s} was left out, for the recorded kernel fails it: {recorded[s].detail}" for s in failed]
-    passed = [each for each in sanitizers if each not in failed]
-    if placement.device.target.device != "cpu":
-        ordered = _in_other_orders(trial, compiler, timeout_s)
-        if ordered.status is not Status.MATCH:
-            trial.verdict = ordered
-            return trial
-        (left_out if ordered.detail else passed).append(ordered.detail or _ORDERS)
-    trial.verdict = Verdict(status=Status.MATCH, detail="; ".join((", ".join(passed) or "none", *left_out)))
+    """The trial whose verdict is that of a run under each of the device's sanitizers, a GPU's on a CPU, too."""
+    trial = Trial(placement, variant)
+    accused, ran, left_out = _checked(trial, compiler, timeout_s)
+    if accused is None and placement.device.target.device != "cpu":
+        accused, also, why = _on_a_cpu(trial, compiler, timeout_s)
+        ran, left_out = [*ran, *also], [*left_out, *why]
+    detail = "; ".join((", ".join(ran) or "none", *left_out))
+    trial.verdict = accused or Verdict(status=Status.MATCH, detail=detail)
     return trial
 
 
-def _in_other_orders(trial: Trial, compiler: Builder, timeout_s: float) -> Verdict:
-    """What the CPU device says of a GPU's candidate, whose threads it can run in other orders: a GPU runs them in its
-    own, and no sanitizer sees a race in global memory. A small unit it runs in checked builds, too, which tell reads of
-    shared memory that nothing was written to.
+def _checked(trial: Trial, compiler: Builder, timeout_s: float, every: int = 1) -> Found:
+    """What the device's sanitizers find, each in a run of one in so many blocks.
 
-    A mismatch or a fault where the recorded kernel matches there; otherwise a match, whose detail is why nothing was
-    told.
+    What the recorded kernel itself does not pass is left out, and said: it tells nothing of a variant.
     """
-    placement = trial.placement
-    source = placement.material.capture.source
-    if source is None or source.language != "cuda":
+    placement, sanitizers = trial.placement, trial.placement.device.sanitizers
+    found = _under(trial, sanitizers, compiler, timeout_s * _CHECKED, every)
+    failed = tuple(each for each in sanitizers if found[each].status is not Status.MATCH)
+    recorded = _under(Trial(placement, Variant()), failed, compiler, timeout_s * _CHECKED, every)
+    accused = next((found[each] for each in failed if recorded[each].status is Status.MATCH), None)
+    left_out = [f"{s} was left out, for the recorded kernel fails it: {recorded[s].detail}" for s in failed]
+    return accused, [each for each in sanitizers if each not in failed], left_out
+
+
+def _on_a_cpu(trial: Trial, compiler: Builder, timeout_s: float) -> Found:
+    """What the CPU device says of a GPU's candidate, whose threads it can run in other orders: a GPU runs them in its
+    own, and no sanitizer sees a race in global memory. Its checked builds tell reads of shared memory that nothing was
+    written to; of a large unit they run some of the blocks.
+
+    It accuses of a mismatch or a fault where the recorded kernel has none there.
+    """
+    material = trial.placement.material
+    if material.capture.source is None or material.capture.source.language != "cuda":
         return _left_out("there is no CUDA C++ source")
-    if placement.material.nbytes > _ORDERED_BYTES:
+    if material.nbytes > _SAMPLED_BYTES:
         return _left_out("the unit is too large")
     try:
         device = open_device("cpu")
     except DeviceUnavailable as error:
         return _left_out(str(error))
     with closing(device):
-        there = Placement(device, placement.material)
-        there.original = placement.original
-        found = attempt(lambda: _verified(there, trial.variant, compiler, timeout_s)).verdict
-        if found.status is Status.MATCH and placement.material.nbytes <= _CHECKED_BYTES:
-            found = attempt(lambda: _sanitized(there, trial.variant, compiler, timeout_s)).verdict
-        if found.status is Status.MATCH:
-            return replace(found, detail="")
-        recorded = attempt(lambda: _verified(there, Variant(), compiler, timeout_s)).verdict
+        there = Placement(device, material)
+        there.original = trial.placement.original
+        accused, ran, left_out = _in_other_orders(there, trial.variant, compiler, timeout_s)
+        if accused is not None:
+            return accused, ran, left_out
+        every = -(-material.nbytes // _CHECKED_BYTES)
+        limit_s = timeout_s if every == 1 else timeout_s / 10  # a block may wait for one that is left out
+        found = attempt(lambda: _checked(Trial(there, trial.variant), compiler, limit_s, every))
+    blocks = f"{_BUILDS}, of one block in {every}" if every > 1 else _BUILDS
+    if isinstance(found, Failure):
+        return None, ran, [*left_out, f"{blocks} were left out: {found.verdict.detail}"]
+    accused, passed, why = found
+    if accused is not None and accused.status is Status.FAULT:
+        return replace(accused, detail=f"{blocks}: {accused.detail}"), ran, left_out
+    if accused is not None:
+        why = [f"{blocks} were left out: {accused.status.value}, {accused.detail}"]
+    return None, [*ran, *([blocks] if passed else [])], [*left_out, *why]
+
+
+def _in_other_orders(there: Placement, variant: Variant, compiler: Builder, timeout_s: float) -> Found:
+    def verdict(each: Variant) -> Verdict:
+        return attempt(lambda: _verified(there, each, compiler, timeout_s)).verdict
+
+    if there.material.nbytes > _ORDERED_BYTES:
+        return _left_out("the unit is too large")
+    found = verdict(variant)
+    if found.status is Status.MATCH:
+        return None, [_ORDERS], []
+    recorded = verdict(Variant())
     if recorded.status is Status.MATCH and found.status in (Status.MISMATCH, Status.FAULT):
-        return replace(found, detail=f"{_ORDERS}: {found.detail}")
+        return replace(found, detail=f"{_ORDERS}: {found.detail}"), [], []
     why = found if recorded.status is Status.MATCH else recorded
     return _left_out(f"{why.status.value}, {why.detail}")
 
 
-def _left_out(why: str) -> Verdict:
-    return Verdict(status=Status.MATCH, detail=f"{_ORDERS} were left out: {why}")
+def _left_out(why: str) -> Found:
+    return None, [], [f"{_ORDERS} were left out: {why}"]
 
 
-def _under(trial: Trial, sanitizers: Sequence[str], compiler: Builder, timeout_s: float) -> dict[str, Verdict]:
+def _under(
+    trial: Trial, sanitizers: Sequence[str], compiler: Builder, timeout_s: float, every: int = 1
+) -> dict[str, Verdict]:
     """The verdicts on a trial's variant, run once under each sanitizer: on a GPU, where each is a process of its own,
     under all at once."""
     if not sanitizers:
@@ -327,7 +353,7 @@ def _under(trial: Trial, sanitizers: Sequence[str], compiler: Builder, timeout_s
     made = attempt(lambda: _made(trial, compiler))
     at_once = 1 if trial.placement.device.target.device == "cpu" else len(sanitizers)
     with ThreadPoolExecutor(at_once) as threads:
-        found = threads.map(lambda each: _watched(trial, made, each, timeout_s), sanitizers)
+        found = threads.map(lambda each: _watched(trial, made, each, timeout_s, every), sanitizers)
         return dict(zip(sanitizers, found, strict=True))
 
 
@@ -340,14 +366,14 @@ def _made(trial: Trial, compiler: Builder) -> Memory:
     return placement.ring.take(1)[0]
 
 
-def _watched(trial: Trial, made: Memory | Failure, sanitizer: str, timeout_s: float) -> Verdict:
+def _watched(trial: Trial, made: Memory | Failure, sanitizer: str, timeout_s: float, every: int) -> Verdict:
     """The verdict of one sanitizer."""
 
     def run(memory: Memory) -> None:
         device, arm = trial.placement.device, trial.arm
         assert arm is not None
         device.restore(memory)
-        device.sanitize(arm.kernel, memory, arm.launch, sanitizer, timeout_s=timeout_s)
+        device.sanitize(arm.kernel, memory, arm.launch, sanitizer, timeout_s=timeout_s, every=every)
 
     found = made if isinstance(made, Failure) else attempt(partial(run, made))
     if isinstance(found, Failure):

@@ -95,11 +95,19 @@ class Device(Protocol):
         """In which ways it can run a launch with every access checked; none where it has no means to."""
 
     def sanitize(
-        self, kernel: Kernel, memory: Memory, launch: LaunchConfig, sanitizer: str, *, timeout_s: float = 60.0
+        self,
+        kernel: Kernel,
+        memory: Memory,
+        launch: LaunchConfig,
+        sanitizer: str,
+        *,
+        timeout_s: float = 60.0,
+        every: int = 1,
     ) -> None:
         """Run once and wait, with every access checked by one of ``sanitizers``; DeviceFault says what it found.
 
-        The CPU device takes a checked build for it, others the very code that is timed.
+        The CPU device takes a checked build for it, and runs one of so many blocks (``every``); others take the very
+        code that is timed, and run all.
         """
 
     def writer(

@@ -184,7 +184,14 @@ class FakeDevice:
         kernel.program.run(FakeLaunch(own, arguments.tobytes(), launch, order))
 
     def sanitize(
-        self, kernel: Kernel, memory: Memory, launch: LaunchConfig, sanitizer: str, *, timeout_s: float = 60.0
+        self,
+        kernel: Kernel,
+        memory: Memory,
+        launch: LaunchConfig,
+        sanitizer: str,
+        *,
+        timeout_s: float = 60.0,
+        every: int = 1,
     ) -> None:
         raise ValueError("the fake device has no sanitizer")
 

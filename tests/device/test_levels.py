@@ -285,6 +285,19 @@ def test_what_a_cpu_cannot_replay_is_left_out(last: Capture, tmp_path: Path, mon
     for source in (None, replace(last.source, language="ptx")):
         found = under_sanitizers(replace(last, source=source), race, tmp_path)
         assert (found.status, found.detail) == (Status.MATCH, f"{left_out}there is no CUDA C++ source")
-    monkeypatch.setattr(levels, "_ORDERED_BYTES", 100)
+    monkeypatch.setattr(levels, "_SAMPLED_BYTES", 100)
     found = under_sanitizers(last, race, tmp_path)
     assert (found.status, found.detail) == (Status.MATCH, f"{left_out}the unit is too large")
+
+
+@pytest.mark.parametrize(("block", "status"), [(1, Status.MATCH), (2, Status.FAULT)])
+def test_of_a_large_unit_some_blocks_run_in_checked_builds(
+    last: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, status: Status
+) -> None:
+    monkeypatch.setattr(levels, "_ORDERED_BYTES", 100)
+    monkeypatch.setattr(levels, "_CHECKED_BYTES", 300)  # a half of the unit
+    uninitialized = f"__shared__ double held[64]; if (blockIdx.x == {block}) to[blockIdx.x] = held[threadIdx.x];"
+    found = under_sanitizers(last, RIGHT.replace("if (thr", f"{uninitialized} if (thr"), tmp_path)
+    assert found.status is status, found.detail
+    assert "checked builds, on a CPU, of one block in 2" in found.detail
+    assert (f"block ({block}, 0, 0)" in found.detail) is (status is Status.FAULT)

@@ -13,7 +13,7 @@ typedef long s64;
 extern void *memcpy(void *to, const void *from, u64 bytes);
 extern void *memset(void *at, int value, u64 bytes);
 
-struct launch { u32 grid[3], block[3], shared_bytes, order, threads; };
+struct launch { u32 grid[3], block[3], shared_bytes, order, threads, every; };
 enum order { FORWARD, REVERSE, SEPARATE };
 
 /* A box of threads, from `first` up to `end` on each axis. */

@@ -174,21 +174,33 @@ class CpuDevice:
         order: str = "forward",
     ) -> None:
         """Run once and wait. Frames are poisoned before, and the bytes beside the buffers are checked after."""
+        self._once(kernel, memory, launch, order, timeout_s)
+
+    def _once(
+        self, kernel: Kernel, memory: Memory, launch: LaunchConfig, order: str, timeout_s: float, every: int = 1
+    ) -> None:
         if order not in self.orders:
             raise ValueError(f"the CPU device runs threads in order {' or '.join(self.orders)}, not {order}")
         held = self._own(memory)
-        self._run(kernel, [held], launch, (self.scratch, order), timeout_s)
+        self._run(kernel, [held], launch, (self.scratch, order), timeout_s, every)
         damaged = held.segment.damage()
         if damaged is not None:
             raise DeviceFault(faults.spoiled(kernel.binary.symbol, damaged, held.segment))
 
     def sanitize(
-        self, kernel: Kernel, memory: Memory, launch: LaunchConfig, sanitizer: str, *, timeout_s: float = 60.0
+        self,
+        kernel: Kernel,
+        memory: Memory,
+        launch: LaunchConfig,
+        sanitizer: str,
+        *,
+        timeout_s: float = 60.0,
+        every: int = 1,
     ) -> None:
         """Run a checked build in one of the two orders."""
         if not self._own_kernel(kernel).checked:
             raise ValueError("only a checked build checks its accesses")
-        self.launch(kernel, memory, launch, timeout_s=timeout_s, order=sanitizer.rsplit(" ", 1)[1])
+        self._once(kernel, memory, launch, sanitizer.rsplit(" ", 1)[1], timeout_s, every)
 
     def writer(
         self, kernel: Kernel, memory: Memory, launch: LaunchConfig, place: tuple[str, int], *, timeout_s: float = 60.0
@@ -234,6 +246,7 @@ class CpuDevice:
         launch: LaunchConfig,
         how: tuple[Poison, str],
         timeout_s: float,
+        every: int = 1,
     ) -> int:
         """Nanoseconds from request to answer; ``how`` says what is poisoned and in which order threads run."""
         kernel = self._own_kernel(loaded)
@@ -241,7 +254,7 @@ class CpuDevice:
         worker = self._ready(kernel, memories)
         poison, order = how
         order = "reverse" if self.reverse else order
-        shape = (*launch.grid, *launch.block, launch.shared_bytes, ORDERS.index(order))
+        shape = (*launch.grid, *launch.block, launch.shared_bytes, ORDERS.index(order), every)
         message = RUN.pack(Op.RUN, poison, kernel.identity, *shape)
         message += pack(f"<{len(memories)}I", *(self._memories[memory] for memory in memories))
         symbol, page = kernel.binary.symbol, self._resources.arena.page

@@ -11,7 +11,7 @@ extern long syscall(long number, ...);
 extern void *memset(void *at, int value, u64 bytes);
 extern void *memcpy(void *to, const void *from, u64 bytes);
 
-struct launch { u32 grid[3], block[3], shared_bytes, order, threads; };
+struct launch { u32 grid[3], block[3], shared_bytes, order, threads, every; }; /* every: one of so many blocks runs */
 enum { REVERSE = 1 };
 typedef int (*run_block)(const u8 *args, const struct launch *launch, const u32 *block_index, u8 *frame);
 
@@ -94,7 +94,7 @@ static int poison(void) { return job.launch->order == REVERSE ? 0x5c : 0xff; }
 
 static u32 run_one(u64 number, u8 *frame) {
   const u32 *grid = job.launch->grid;
-  u64 at = job.launch->order == REVERSE ? job.blocks - 1 - number : number;
+  u64 at = (job.launch->order == REVERSE ? job.blocks - 1 - number : number) * job.launch->every;
   u32 block[3] = {at % grid[0], at / grid[0] % grid[1], at / grid[0] / grid[1]};
   if (job.poison == POISON_BLOCK) memset(frame, poison(), job.frame_bytes);
   u32 status = job.run(job.args, job.launch, block, frame);
@@ -162,7 +162,7 @@ void r3_gather(u32 threads) {
 /* One launch on each binding in turn; stops at the first that fails. */
 void r3_window(const struct window *window, struct result *result) {
   const struct launch *launch = &window->launch;
-  u64 blocks = (u64)launch->grid[0] * launch->grid[1] * launch->grid[2];
+  u64 all = (u64)launch->grid[0] * launch->grid[1] * launch->grid[2], blocks = (all + launch->every - 1) / launch->every;
   job.run = window->run;
   job.launch = launch;
   job.frames = window->frames;

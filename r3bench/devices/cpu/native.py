@@ -23,6 +23,7 @@ class Launch(ctypes.Structure):
         ("shared_bytes", ctypes.c_uint32),
         ("order", ctypes.c_uint32),
         ("threads", ctypes.c_uint32),
+        ("every", ctypes.c_uint32),
     )
 
 

@@ -59,8 +59,9 @@ ORDERS = ("forward", "reverse", "separate")
 """In which order the threads of a block run, by number: forward as fast as they can; from the last to the first; from
 the first to the last, each as far as it gets before it must wait."""
 
-# op, poison, kernel; grid, block, shared bytes, order. The ids of the memories follow, 4 bytes each.
-RUN = struct.Struct("<BBxxI8I")
+# op, poison, kernel; grid, block, shared bytes, order, of how many blocks one runs. The ids of the memories follow, 4
+# bytes each.
+RUN = struct.Struct("<BBxxI9I")
 # status, which memory (from 0), block index; text
 RESULT = struct.Struct("<II3I160s")
 # access (1 read, 2 write, 0 unknown), signal, address; at the start of the arena

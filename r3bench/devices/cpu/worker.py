@@ -239,7 +239,7 @@ class Worker:
             self.prepared.clear()
         _, poison, identity, *shape = RUN.unpack_from(data)
         kernel = self.kernels[identity]
-        launch = Launch(tuple(shape[:3]), tuple(shape[3:6]), *shape[6:], self.threads)
+        launch = Launch(tuple(shape[:3]), tuple(shape[3:6]), *shape[6:8], self.threads, shape[8])
         frame_bytes = kernel.frame_bytes(launch) or 1
         if poison == Poison.BLOCK and shape[0] * shape[1] * shape[2] * frame_bytes > 1 << 28:
             poison = Poison.LAUNCH  # filling more than that would take longer than most kernels
@@ -305,6 +305,7 @@ class Worker:
             block=(1, 1, 1),
             shared_bytes=len(held) // available.EVICT_PARTS,
             threads=self.threads,
+            every=1,
         )
         window = Window(
             run=self.code.driver["r3_evict_block"],

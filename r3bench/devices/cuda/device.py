@@ -227,7 +227,14 @@ class CudaDevice:
             raise DeviceFault(f"{loaded.binary.symbol} wrote {_place(int(answer['damaged']), held)}")
 
     def sanitize(
-        self, kernel: Kernel, memory: Memory, launch: LaunchConfig, sanitizer: str, *, timeout_s: float = 60.0
+        self,
+        kernel: Kernel,
+        memory: Memory,
+        launch: LaunchConfig,
+        sanitizer: str,
+        *,
+        timeout_s: float = 60.0,
+        every: int = 1,
     ) -> None:
         """Run the very code once in a process of its own, each buffer in an allocation of its size."""
         held, binary = self._own(memory), self._own_kernel(kernel).binary
