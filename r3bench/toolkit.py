@@ -1,7 +1,7 @@
 """clang with CUDA's own headers, for sources that include the runtime and the host's libraries.
 
 It takes a CUDA toolkit on this machine, or the headers of one from PyPI, and the headers of clang that ziglang leaves
-out, which the package clang-tidy of the same version carries.
+out, which the package clang-tidy of the same version carries, or a clang of that version on PATH.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import functools
 import importlib.util
 import os
 import shlex
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -39,9 +40,16 @@ def cuda_folder() -> Path | None:
 
 def resource_folder() -> Path | None:
     """clang's own headers of the version that ziglang's clang is."""
+    return next((f for f in _resource_folders() if (f / "include/__clang_cuda_runtime_wrapper.h").is_file()), None)
+
+
+def _resource_folders() -> Iterator[Path]:
     found = importlib.util.find_spec("clang_tidy")
-    folder = Path(found.origin).parent / f"data/lib/clang/{_LLVM}" if found and found.origin else None
-    return folder if folder and (folder / "include/__clang_cuda_runtime_wrapper.h").is_file() else None
+    if found and found.origin:
+        yield Path(found.origin).parent / f"data/lib/clang/{_LLVM}"
+    for name in (f"clang-{_LLVM}", "clang"):
+        if installed := shutil.which(name):
+            yield Path(installed).resolve().parent.parent / f"lib/clang/{_LLVM}"
 
 
 def missing() -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # Captures written at a time: one is packed, by all cores, while another one's source is compiled or reaches the disk.
 _AT_ONCE = 2
-_ADDED = ("launches", "recorded", "gpu_seconds", "timed")
+_ADDED = ("launches", "recorded", "conditional", "gpu_seconds", "timed")
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -74,8 +74,8 @@ def record(arguments: argparse.Namespace) -> int:
         if arguments.list:
             print(profile(processes))
             return 0
-        written = _convert(arguments, folder, name, out)
-    print(coverage(processes))
+        written, refused = _convert(arguments, folder, name, out)
+    print(coverage(processes, refused))
     return int(not written)
 
 
@@ -106,11 +106,15 @@ def _nothing(program: str, status: int) -> str:
     )
 
 
-def _convert(arguments: argparse.Namespace, folder: Path, name: str, out: Path) -> int:
-    """Write a capture for each kernel, several at a time, with a line about each; how many there are."""
+def _convert(arguments: argparse.Namespace, folder: Path, name: str, out: Path) -> tuple[int, Counter[str]]:
+    """Write a capture for each kernel, several at a time, with a line about each; how many there are, and the launches
+    by kernel that cannot be captured for their textures."""
     from r3bench.record import conversion, dump
 
-    groups = conversion.grouped(list(dump.launches(folder)))
+    found = conversion.grouped(list(dump.launches(folder)))
+    textured = [conversion.uses_textures(group[0]) for group in found]
+    groups = [group for group, uses in zip(found, textured, strict=True) if not uses]
+    refused = Counter(group[0].kernel for group, uses in zip(found, textured, strict=True) if uses for _ in group)
     with Bar("launches", sum(map(len, groups))) as bar, ThreadPoolExecutor(_AT_ONCE) as threads:
 
         def converted(group: list[Launched], kernel: str) -> str:
@@ -120,7 +124,7 @@ def _convert(arguments: argparse.Namespace, folder: Path, name: str, out: Path) 
 
         for line in threads.map(converted, groups, conversion.file_names(groups)):
             bar.say(line)
-    return len(groups)
+    return len(groups), refused
 
 
 def _written(capture: Capture, why: str) -> str:
@@ -184,7 +188,7 @@ def profile(processes: list[dict[str, Any]]) -> str:
     from r3bench.record.names import demangled
     from r3bench.stats import Predicted
 
-    kernels = sorted(_merged(processes), key=lambda k: -k["gpu_seconds"])
+    kernels = sorted((k for k in _merged(processes) if k["launches"]), key=lambda k: -k["gpu_seconds"])
     total = sum(k["gpu_seconds"] for k in kernels) or 1.0
     rows = [
         (
@@ -204,26 +208,32 @@ def profile(processes: list[dict[str, Any]]) -> str:
     return str(tabulate(rows, headers=heads, disable_numparse=True))
 
 
-def coverage(processes: list[dict[str, Any]]) -> str:
-    """Every launch: recorded, skipped as not asked for, or not recorded and why."""
+def coverage(processes: list[dict[str, Any]], refused: Counter[str]) -> str:
+    """Every launch: recorded, skipped as not asked for, or not recorded and why; ``refused`` as _convert has it."""
     from tabulate import tabulate
 
     from r3bench.record.names import demangled
 
     rows = []
     for kernel in _merged(processes):
-        missed = "; ".join(f"{count} not recorded: {why}" for why, count in kernel["reasons"].items())
+        if textured := refused[kernel["kernel"]]:
+            kernel["recorded"] -= textured
+            kernel["reasons"]["its code uses textures or surfaces"] += textured
+        missed = [f"{count} not recorded: {why}" for why, count in kernel["reasons"].items()]
+        if kernel["conditional"]:
+            missed.append(f"{kernel['conditional']} times a conditional node launched it or not")
         skipped = kernel["launches"] - kernel["recorded"] - sum(kernel["reasons"].values())
-        rows.append((demangled(kernel["kernel"]), kernel["launches"], kernel["recorded"], skipped, missed))
+        rows.append((demangled(kernel["kernel"]), kernel["launches"], kernel["recorded"], skipped, "; ".join(missed)))
     if unknown := sum(process["unknown"] for process in processes):
         rows.append(("(unknown function)", unknown, 0, 0, "the driver does not say what it is"))
     return str(tabulate(rows, headers=("kernel", "launches", "recorded", "skipped", "remarks")))
 
 
 def _merged(processes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Kernels that were launched, of all processes and modules, by symbol."""
+    """Kernels that were launched, or may have been, of all processes and modules, by symbol."""
     found: dict[str, dict[str, Any]] = {}
-    for kernel in (kernel for process in processes for kernel in process["kernels"] if kernel["launches"]):
+    kernels = (kernel for process in processes for kernel in process["kernels"])
+    for kernel in (kernel for kernel in kernels if kernel["launches"] or kernel["conditional"]):
         same = found.setdefault(kernel["kernel"], {**kernel, **dict.fromkeys(_ADDED, 0), "reasons": Counter()})
         same.update({name: same[name] + kernel[name] for name in _ADDED})
         same["reasons"].update(kernel["reasons"])

@@ -101,17 +101,19 @@ def _headers(cudas: bool, arch: str, debug: bool) -> tuple[list[str], Path, list
 
 
 def included(root: Path, main: str, flags: Sequence[str], timeout_s: float = 60.0) -> tuple[str, ...]:
-    """Every file below ``root`` that ``main`` is made of, with CUDA's own headers; paths relative to it, sorted.
+    """Every file below ``root`` that ``main`` is made of; paths relative to it, sorted.
 
-    Raises BuildError where the source cannot be preprocessed, or includes a file that lies elsewhere.
+    ``flags`` are those of :func:`compile_ir`. Raises BuildError where the source cannot be preprocessed, or includes a
+    file that lies elsewhere.
     """
     own, paths = translated([flag for flag in flags if flag != toolkit.FLAG])
-    command, header, folders = _headers(True, "sm_90", False)
+    cudas = toolkit.FLAG in flags
+    command, header, folders = _headers(cudas, "sm_90", False)
     command += [*own, "-include", str(header), *paths]
     command += ["-dependency-file", "-", "-MT", "x", "-x", "cuda", "-Eonly", main]
     done = Compiler(((*command,), (*folders,), (), timeout_s), root).compile({}, "", main)
     if done.returncode:
-        raise failure(main, diagnosed(done, main, {main: ""}, prelude=False), done.returncode)
+        raise failure(main, diagnosed(done, main, {main: ""}, prelude=not cudas), done.returncode)
     named = done.stdout.replace("\\\n", " ").partition(":")[2].split()
     found = {posixpath.normpath(name) for name in named if not Path(name).is_absolute()}
     return tuple(sorted(inside(name, f"{main} includes {name}, which") for name in found))

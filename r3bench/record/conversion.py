@@ -17,6 +17,7 @@ import numpy as np
 from r3bench import store
 from r3bench.errors import RecordError
 from r3bench.model import Allocation, Capture, Global, LaunchConfig, Parameter, Pointer, ReplayUnit
+from r3bench.record import textures
 from r3bench.record.dump import PAGE, Bytes, Held, Launched, Pages, Run, fill
 from r3bench.record.fatbin import machine_code
 from r3bench.record.names import demangled
@@ -303,6 +304,12 @@ def image_of(launched: Launched) -> tuple[bytes, ImageFormat] | None:
     if kind == "fatbin" and (code := machine_code(data, launched.facts["arch"])):
         return code, "cubin"
     return data, cast(ImageFormat, kind)
+
+
+def uses_textures(launched: Launched) -> bool:
+    """Whether the kernel's code reads or writes textures or surfaces, of which a capture holds nothing."""
+    image = image_of(launched)
+    return image is not None and textures.used(*image, launched.kernel)
 
 
 def recorded_on(launched: Launched) -> tuple[tuple[str, str], ...]:

@@ -98,16 +98,30 @@ def packed_variables(program: Path) -> Iterator[tuple[str, bool]]:
 
 def variables(code: bytes) -> Iterator[tuple[str, bool]]:
     """The device variables of machine code by name, and whether each is constant."""
-    (start,) = struct.unpack_from("<Q", code, 40)
-    count, names = struct.unpack_from("<HH", code, 60)
-    sections = [_SECTION.unpack_from(code, start + index * _SECTION.size) for index in range(count)]
-    titles = [_text(code, sections[names][4] + section[0]) for section in sections]
-    for section in (section for section in sections if section[1] == _SYMTAB):
+    found, titles = _headers(code)
+    for section in (section for section in found if section[1] == _SYMTAB):
         for place in range(section[4], section[4] + section[5], _SYMBOL.size):
             name, info, _, index, _, nbytes = _SYMBOL.unpack_from(code, place)
-            title = titles[index] if info & 15 == _OBJECT and nbytes and index < count else ""
+            title = titles[index] if info & 15 == _OBJECT and nbytes and index < len(titles) else ""
             if title.startswith((".nv.global", ".nv.constant3")):
-                yield _text(code, sections[section[6]][4] + name), title.startswith(".nv.constant3")
+                yield _text(code, found[section[6]][4] + name), title.startswith(".nv.constant3")
+
+
+def sections(code: bytes) -> Iterator[tuple[str, bytes]]:
+    """The sections of machine code by title; none where it cannot be read."""
+    try:
+        found, titles = _headers(code)
+    except (struct.error, ValueError, IndexError):
+        return
+    for title, section in zip(titles, found, strict=True):
+        yield title, code[section[4] : section[4] + section[5]]
+
+
+def _headers(code: bytes) -> tuple[list[tuple[int, ...]], list[str]]:
+    (start,) = struct.unpack_from("<Q", code, 40)
+    count, names = struct.unpack_from("<HH", code, 60)
+    found = [_SECTION.unpack_from(code, start + index * _SECTION.size) for index in range(count)]
+    return found, [_text(code, found[names][4] + section[0]) for section in found]
 
 
 def _text(data: bytes, at: int) -> str:

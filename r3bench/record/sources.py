@@ -156,11 +156,17 @@ class Unit:
 
 @lru_cache(maxsize=64)
 def compiled(translation: Translation, root: Path | None = None) -> Unit:
-    root = root or _root(translation)
+    """With CUDA's own headers or, where they are not here, with the prelude, which files of device code alone take."""
+    root, lack = root or _root(translation), toolkit.missing()
     main = translation.main.relative_to(root).as_posix()
-    flags = (*_relative(translation.flags, root), toolkit.FLAG)
-    texts = _texts(root, frontend.included(root, main, flags))
-    ir = frontend.compile_ir(texts, main, flags=flags, debug=True, timeout_s=_TIMEOUT_S)
+    flags = (*_relative(translation.flags, root), *(() if lack else (toolkit.FLAG,)))
+    try:
+        texts = _texts(root, frontend.included(root, main, flags))
+        ir = frontend.compile_ir(texts, main, flags=flags, debug=True, timeout_s=_TIMEOUT_S)
+    except BuildError as failure:
+        if not lack:
+            raise
+        raise RecordError(f"{failure}; {lack}") from failure
     return Unit(root, main, flags, texts, ir)
 
 

@@ -21,6 +21,7 @@ void put_kernel(Kernel &kernel, void *into) {
     text.add("%s\n {\"kernel\": ", text.c_str()[text.size() - 1] == '[' ? "" : ",").quoted(kernel.name);
     text.add(", \"launches\": %ld, \"recorded\": %ld, \"substituted\": %ld, ", kernel.launches, kernel.recorded,
              kernel.substituted);
+    text.add("\"conditional\": %ld, ", kernel.conditional);
     text.add("\"gpu_seconds\": %.9f, \"timed\": %lu, ", kernel.gpu_seconds, kernel.timed);
     text.add("\"grid\": [%u, %u, %u], \"block\": [%u, %u, %u], \"reasons\": {", kernel.grid.x, kernel.grid.y,
              kernel.grid.z, kernel.block.x, kernel.block.y, kernel.block.z);

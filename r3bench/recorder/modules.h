@@ -28,6 +28,7 @@ struct Kernel {
     bool described;
     Vector<Parameter> parameters;
     long launches, recorded;
+    long conditional;  // times that a node of a graph launched it or not, which nobody tells
     long failed;  // launches of which the recording was begun in vain
     Map<uint64_t, bool> shapes;  // grids, blocks and scalars that were recorded
     struct Substitute *substitute;  // see substitutes.h

@@ -11,8 +11,8 @@ namespace r3 {
 namespace {
 
 struct Program {
-    int number;
-    Text source, options;  // a line "option ..." or "instantiate ..." each
+    int number;          // of what it was compiled to last
+    Text source, names;  // a line "instantiate ..." each
 };
 
 Lock program_lock;
@@ -26,7 +26,6 @@ void begin(const void *handle, const char *source) {
     Program *&program = programs.at(handle);  // a handle may be that of a program that is gone
     destroy(program);
     program = create<Program>();
-    program->number = numbers++;
     program->source.add("%s", source);
 }
 
@@ -45,8 +44,11 @@ void keep_source(const void *handle, int count, const char *const *options) {
     Held held(program_lock);
     Program *program = find(handle);
     if (!program) return;
-    for (int i = 0; i < count; i++) program->options.add("option %s\n", options[i]);
-    keep(*program, "options", program->options.c_str(), program->options.size());
+    Text lines;
+    lines.add("%s", program->names.c_str());
+    for (int i = 0; i < count; i++) lines.add("option %s\n", options[i]);
+    program->number = numbers++;
+    keep(*program, "options", lines.c_str(), lines.size());
     keep(*program, "cu", program->source.c_str(), program->source.size());
 }
 
@@ -73,7 +75,7 @@ R3_FOUND_ENTRY(nvrtcCreateProgram,
 
 R3_FOUND_ENTRY(nvrtcAddNameExpression, (Handle program, const char *expression), (program, expression), {
     r3::Held held(r3::program_lock);
-    if (r3::Program *known = r3::find(program)) known->options.add("instantiate %s\n", expression);
+    if (r3::Program *known = r3::find(program)) known->names.add("instantiate %s\n", expression);
     return real_nvrtcAddNameExpression(program, expression);
 })
 

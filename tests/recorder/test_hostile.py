@@ -250,12 +250,16 @@ def test_memory_that_a_graph_makes(hostile: Record) -> None:
     assert found.reasons == {"its graph allocates memory": 1}
 
 
-def test_what_conditional_nodes_launch_is_declared(hostile: Record) -> None:
-    found = hostile("conditional")
-    assert (found.output, found.launches) == ("22\n", [])
-    assert [(k["kernel"], k["launches"], k["reasons"]) for k in found.coverage[0]["kernels"]] == [
-        ("_Z5scalePdPKddi", 2, {"its graph has conditional nodes": 2}),
-        ("other", 0, {"a conditional node of a graph launches it or not": 4}),
+def test_what_conditional_nodes_launch_is_declared(
+    program: Build, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = [str(program("hostile")), "conditional"]
+    assert main(["record", "--out", str(tmp_path / "captures"), "--", *command]) == 1
+    said = capfd.readouterr().out.splitlines()
+    assert [said[0], *(line.split(None, 4) for line in said[-2:])] == [
+        "22",
+        ["scale", "2", "0", "0", "2 not recorded: its graph has conditional nodes"],
+        ["other", "0", "0", "0", "4 times a conditional node launched it or not"],
     ]
 
 
@@ -289,3 +293,12 @@ def test_textures_in_structures_and_modules_are_declared(hostile: Record) -> Non
         "it takes a texture or surface object": 1,
         "its module has texture references": 1,
     }
+
+
+def test_a_texture_in_a_buffer_is_declared(program: Build, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    command = [str(program("hostile")), "hidden texture"]
+    assert main(["record", "--out", str(tmp_path / "captures"), "--", *command]) == 1
+    assert capfd.readouterr().out.splitlines()[-1].split(None, 4) == [
+        "sample", "3", "0", "1", "2 not recorded: its code uses textures or surfaces",
+    ]  # fmt: skip
+    assert not list(tmp_path.iterdir())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,42 @@ def test_a_source_that_uses_the_runtime_and_the_host_library() -> None:
     assert toolkit.FLAG in found.source.flags
     first, last = found.source.span
     assert "void tendency(" in "".join(found.texts["weather.cu"].splitlines()[first - 1 : last])
+
+
+@pytest.fixture
+def without_headers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(toolkit, "_resource_folders", lambda: iter(()))
+    sources.compiled.cache_clear()
+    yield
+    sources.compiled.cache_clear()
+
+
+@pytest.mark.usefixtures("without_headers")
+def test_device_code_alone_needs_no_headers_of_clangs(tmp_path: Path) -> None:
+    (tmp_path / "shape.h").write_text("#pragma once\n#define WIDE 3\n")
+    (tmp_path / "k.cu").write_text(
+        '#include <cuda_runtime.h>\n#include <cmath>\n#include "shape.h"\n'
+        "__global__ void k(float* a) { *a = sqrtf(WIDE * *a); }\n"
+    )
+    found, why = sources.find("_Z1kPf", sources.named([tmp_path / "k.cu"], ["-DN=4"]), tmp_path)
+    assert found is not None, why
+    assert (set(found.texts), found.source.flags) == ({"k.cu", "shape.h"}, ("-DN=4",))
+    (tmp_path / "host.cu").write_text("#include <vector>\n__global__ void host(float* a) {}\n")
+    found, why = sources.find("_Z4hostPf", sources.named([tmp_path / "host.cu"], []), tmp_path)
+    assert (found, "<vector> is a header of the host's libraries" in why) == (None, True)
+    assert why.endswith(f"; {toolkit.missing()}")
+
+
+def test_headers_of_a_clang_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert toolkit.resource_folder() is None
+    for place in ("llvm/bin/clang", "llvm/lib/clang/22/include/__clang_cuda_runtime_wrapper.h"):
+        (tmp_path / place).parent.mkdir(parents=True)
+        (tmp_path / place).touch(0o755)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/clang-22").symlink_to(tmp_path / "llvm/bin/clang")
+    assert toolkit.resource_folder() == tmp_path / "llvm/lib/clang/22"
 
 
 @needs_headers

@@ -12,7 +12,8 @@ from r3bench.record import trials
 from r3bench.record.application import Plan
 from tests.recorder.conftest import HERE, Build, compiled
 
-PTX = ".version 8.3\n.target sm_90\n.visible .entry _Z5scaleIdEvPT_PKS0_S0_i() {\n}\n"
+KERNELS = ("_Z5scaleIdEvPT_PKS0_S0_i", "_Z5scaleIfEvPT_PKS0_S0_i")
+PTX = ".version 8.3\n.target sm_90\n" + "".join(f".visible .entry {kernel}() {{\n}}\n" for kernel in KERNELS)
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +41,25 @@ def test_a_source_compiled_at_run_time_comes_along(
     ir = frontend.compile_ir(texts, capture.source.main, flags=capture.source.flags)
     assert frontend.kernels(ir) == ("_Z5scaleIdEvPT_PKS0_S0_i",)
     assert [p.name for p in capture.parameters] == ["out", "in", "factor", "count"]
+
+
+def test_each_form_of_a_kernel_has_the_source_that_it_was_compiled_from(
+    fake_nvrtc: Path, program: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One text, compiled again and again; a program may be where another one was, and be compiled twice."""
+    (tmp_path / "shape.h").touch()
+    monkeypatch.setenv("FAKE_PTX", PTX)
+    command = [str(program("compiled")), str(fake_nvrtc), f"-I{tmp_path}", "several"]
+    assert main(["record", "--out", str(tmp_path / "captures"), "--", *command]) == 0
+    found = sorted(map(store.open_capture, (tmp_path / "captures").iterdir()), key=lambda capture: capture.demangled)
+    assert [(c.demangled, c.lacks, [u.occurrence for u in c.units]) for c in found] == [
+        ("scale<double>", "", [0]), ("scale<float>", "", [0]), ("scale<float>", "", [0]),
+    ]  # fmt: skip
+    flags = [[f for f in c.source.flags if f.startswith("-D")] for c in found if c.source is not None]
+    assert sorted(flags) == [["-DFACTOR=1"], ["-DFACTOR=2"], ["-DFACTOR=3"]]
+    for capture in found:
+        text, form = store.sources(capture)["scale.nvrtc.cu"], capture.demangled
+        assert text.count("template __global__") == text.count(f"decltype({form}) {form};") == 1
 
 
 def test_why_a_source_compiled_at_run_time_will_not_do(

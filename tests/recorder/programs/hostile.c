@@ -411,6 +411,19 @@ static void structures(void) {
     }
 }
 
+// A kernel takes its texture from a buffer, which only its code tells.
+static void sample(void **parameters, const Dims *dims);
+static void hidden_texture(void) {
+    const size_t sizes[] = {8};
+    Handle module, sampling;
+    void *parameters[] = {&out};
+    fakeKernel_("sample", sample, 1, sizes);
+    cuModuleLoadData_(&module, ".version 7.0\n.visible .entry plain() {\n}\n.visible .entry sample(.param .u64 in) {\n"
+                               "tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd5, {%f1, %f2}];\n}\n");
+    cuModuleGetFunction_(&sampling, module, "sample");
+    for (int i = 0; i < 3; i++) cuLaunchKernel_(sampling, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
+}
+
 // A texture in a structure, and in a module.
 static void sample(void **parameters, const Dims *dims) { (void)parameters, (void)dims; }
 static void textures(void) {
@@ -443,7 +456,7 @@ int main(int count, char **words) {
                       {"nested", nested},     {"graph memory", graph_memory}, {"structures", structures},
                       {"mapped in part", mapped_in_part}, {"conditional", conditional}, {"by parts", by_parts},
                       {"on several devices", on_several_devices},
-                      {"textures", textures}, {"stuck", stuck},               {"hopeless", hopeless}};
+                      {"textures", textures}, {"hidden texture", hidden_texture}, {"stuck", stuck},               {"hopeless", hopeless}};
     double first;
     given = words;
     find_driver();
