@@ -34,13 +34,13 @@ def device_line(device: str, target: str) -> str:
 
 
 def places(kernels: Iterable[KernelResult]) -> list[str]:
-    """Which kernels had contests on which device, a line for each; empty where all were timed on the session's own."""
+    """Which kernels had contests on which device, a line for each; empty where one device timed all."""
     found: dict[str, dict[str, None]] = {}
     for kernel in kernels:
         for arm in kernel.arms:
             if device := dict(arm.comparison.conditions).get("device"):
                 found.setdefault(device, {})[kernel.kernel.split("/", 1)[-1]] = None
-    return [f"{device}: {', '.join(names)}" for device, names in sorted(found.items())]
+    return [f"{device}: {', '.join(names)}" for device, names in sorted(found.items())] if len(found) > 1 else []
 
 
 def duration(ns: float | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from math import exp, isfinite
 from typing import Any
 
@@ -15,6 +16,7 @@ from r3bench.stats import Comparison, Predicted
 
 NAME = 17  # characters of a name in a chart
 ROW = 20  # of one in front of an interval
+WIDTH = 430  # of a chart whose last tick is at 404
 
 
 def times(value: float) -> str:
@@ -48,7 +50,7 @@ def scatter(points: Sequence[Point], x_name: str, y_name: str) -> Markup:
     marks += [_point(x(p.x_ns), y(p.y_ns), p) for p in points]
     marks += _names([(x(p.x_ns), y(p.y_ns), short(p.name)) for p in points])
     said = "; ".join(f"{p.name} {duration(p.x_ns)} to {duration(p.y_ns)}" for p in points[:20])
-    return chart(f"{y_name} against {x_name}, logarithmic. {said}", 420, 372, *marks)
+    return chart(f"{y_name} against {x_name}, logarithmic. {said}", WIDTH, 372, *marks)
 
 
 def _point(x: float, y: float, point: Point) -> Markup:
@@ -111,7 +113,7 @@ def memory_roof(kernels: Sequence[Written]) -> Markup:
     said = "; ".join(
         f"{k.name} {duration(k.after_ns)}, writing alone predicted {duration(k.roof_ns.value)}" for k in kernels[:20]
     )
-    return chart(f"Time against bytes written, logarithmic. {said}", 420, 272, *marks)
+    return chart(f"Time against bytes written, logarithmic. {said}", WIDTH, 272, *marks)
 
 
 def size(nbytes: float) -> str:
@@ -156,7 +158,7 @@ def _interval(x: Scale, y: float, name: str, comparison: Comparison, shown: str)
     yield titled(
         "circle", f"{name}: {shown}, {kind}", cx=x(comparison.speedup or 1), cy=y, r=4.5, class_=f"mark {kind}"
     )
-    yield label(370, y + 4, shown, "value")
+    yield label(370, y + 4, shown)
 
 
 # -- the blocks of a contest ------------------------------------------------------------------------------------------
@@ -191,9 +193,10 @@ def _blocks(contest: Comparison, y: Scale, start: float, room: float, where: str
         own = [place for place, drawn in zip(places, contest.orders, strict=False) if drawn == order]
         path = "".join(f"M{number(x)} {number(at)}h0" for x, at in own)  # round ends make a dot of each
         if path:
-            yield titled("path", f"{where}{first} first", d=path, class_="block")
-            if order == "BA":
-                yield element("path", d=path, class_="hollow")
+            name = f"b{sha256(path.encode()).hexdigest()[:8]}"
+            yield titled("g", f"{where}{first} first", element("path", id=name, d=path), class_="block")
+        if path and order == "BA":
+            yield element("use", href=f"#{name}", class_="hollow")
 
 
 # -- how fast the best was found --------------------------------------------------------------------------------------
@@ -220,7 +223,7 @@ def convergence(curves: Mapping[str, Sequence[Sequence[Any]]], baseline_ns: floa
     said = "; ".join(
         f"{name}: {duration(curve[-1][2])} after {curve[-1][0]} evaluations" for name, curve in curves.items()
     )
-    return chart(f"Best time so far. {said}.", 420, 232, *marks)
+    return chart(f"Best time so far. {said}.", WIDTH, 232, *marks)
 
 
 def _steps(curve: Sequence[Sequence[Any]], x: Scale, y: Scale, class_: str) -> Iterator[Markup]:
@@ -256,9 +259,9 @@ def heat_map(archive: Mapping[str, Any]) -> Markup:
         *_edges(edges[0], left + size, bottom + 15, size, 0),
         *_edges(edges[1], left - 6, bottom - size + 4, 0, -size),
     ]
-    marks += [label(left + size * columns / 2, bottom + 33, x, "axis", "middle"), label(4, 13, y, "axis")]
+    marks += [label(left + size * columns / 2, bottom + 33, x, anchor="middle"), label(4, 13, y)]
     said = f"{len(best)} of {columns * rows} cells are filled, the best {top:.2f}x"
-    return chart(f"The archive's best programs by {x} and {y}: {said}.", 420, bottom + 42, *marks)
+    return chart(f"The archive's best programs by {x} and {y}: {said}.", WIDTH, bottom + 42, *marks)
 
 
 def _empty(left: float, top: float, size: float, columns: int, rows: int) -> Markup:
@@ -270,7 +273,10 @@ def _empty(left: float, top: float, size: float, columns: int, rows: int) -> Mar
 
 def _cell(cell: Mapping[str, Any], x: float, y: float, size: float, shade: int, told: bool) -> Iterator[Markup]:
     title = f"{cell['id']}, {cell['origin']}, island {cell['island']}: {cell['speedup']:.2f}x"
-    yield titled("rect", title, x=x + 0.5, y=y + 0.5, width=size, height=size, class_=f"cell h{shade}")
+    side = number(size)
+    yield titled(
+        "path", title, d=f"M{number(x + 0.5)} {number(y + 0.5)}h{side}v{side}h-{side}z", class_=f"cell h{shade}"
+    )
     if told and size >= 28:
         yield label(x + size / 2, y + size / 2 + 4, f"{cell['speedup']:.2f}", f"in h{shade}", "middle")
 
@@ -287,7 +293,7 @@ def _best_cells(cells: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], Map
 def _edges(edges: Sequence[float], x: float, y: float, dx: float, dy: float) -> Iterator[Markup]:
     every = -(-len(edges) // 8) if edges else 1
     for number_, edge in list(enumerate(edges))[::every]:
-        yield label(x + dx * number_, y + dy * number_, f"{edge:.4g}", "tick", "middle" if dx else "end")
+        yield label(x + dx * number_, y + dy * number_, f"{edge:.4g}", anchor="middle" if dx else "end")
 
 
 # -- wrong results ----------------------------------------------------------------------------------------------------
@@ -299,10 +305,10 @@ def error_picture(difference: Mapping[str, Any]) -> Markup:
     columns = max(map(len, rows))
     marks = [titled("rect", "the buffer", x=0, y=0, width=columns, height=len(rows), class_="buffer")]
     for share, digits in enumerate(("0123", "456", "789")):
-        path = "".join(f"M{start} {row + 0.5:g}h{end - start}" for row, start, end in _runs(rows, digits))
+        path = "".join(f"M{start} {row}h{end - start}" for row, start, end in _runs(rows, digits))
         if path:
             title = f"{digits[0]}0 to {int(digits[-1]) + 1}0 % of the elements"
-            marks.append(titled("path", title, d=path, class_=f"wrong w{share}"))
+            marks.append(titled("path", title, d=path, class_=f"wrong w{share}", transform="translate(0 .5)"))
     said = f"{difference['count']} of {difference['elements']} elements of {difference['buffer']} differ"
     size = min(10.0, 330 / columns)
     scaled = element("g", *marks, transform=f"scale({size:g})")

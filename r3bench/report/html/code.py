@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import accumulate, chain, groupby
 
 from r3bench.report.html.elements import Markup, element, join
 
 LENGTH = 400  # characters of a line that are shown
+WIDTH = 80  # as wide as lines are on average, at most
 
 _KINDS = {" ": "same", "+": "added", "-": "removed", "@": "hunk"}
 _WORDS = (
@@ -17,16 +19,25 @@ _WORDS = (
     "__launch_bounds__ threadIdx blockIdx blockDim gridDim half size_t"
 )
 _TOKENS = re.compile(
-    r"(?P<c>//.*|/\*.*?\*/)|(?P<s>\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*')"
-    r"|(?P<d>^\s*#\s*\w+)"
-    rf"|(?P<k>\b(?:{'|'.join(_WORDS.split())})\b)"
+    r"(?P<comment>//.*|/\*.*?\*/)|(?P<string>\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*')"
+    r"|(?P<directive>^\s*#\s*\w+)"
+    rf"|(?P<word>\b(?:{'|'.join(_WORDS.split())})\b)"
 )
+_ELEMENTS = {
+    "comment": "em",
+    "string": "samp",
+    "directive": "var",
+    "word": "b",
+}  # short; the style sheet says how they look
 
 
 def difference(diff: str, most: int) -> Markup:
     """At most so many lines of a unified diff, each with its sign: colour is not all that tells them apart."""
     lines = diff.rstrip("\n").split("\n")[3:]  # the three that name the file are in the patch
-    shown = [_line(line) for line in lines[:most]]
+    ends = accumulate(min(len(line), LENGTH) for line in lines)
+    most = min(most, sum(end <= most * WIDTH for end in ends))
+    runs = groupby(lines[:most], lambda line: _KINDS.get(line[:1], "same"))
+    shown = [element("span", *chain(*map(_line, run)), class_=kind) for kind, run in runs]
     left = len(lines) - most
     rest = [element("p", f"{left} more lines are in the patch.", class_="note")] if left > 0 else []
     code = element(
@@ -35,17 +46,19 @@ def difference(diff: str, most: int) -> Markup:
     return join([code, *rest])
 
 
-def _line(line: str) -> Markup:
-    kind = _KINDS.get(line[:1], "same")
-    if kind == "hunk":
-        return element("span", line[:LENGTH], "\n", class_=kind)
-    return element("span", element("i", line[:1]), *_coloured(line[1:LENGTH]), "\n", class_=kind)
+def _line(line: str) -> Iterator[str]:
+    if line.startswith("@"):
+        yield line[:LENGTH]
+    else:
+        yield element("i", line[:1])
+        yield from _coloured(line[1:LENGTH])
+    yield "\n"
 
 
 def _coloured(code: str) -> Iterator[str]:
     at = 0
     for token in _TOKENS.finditer(code):
         yield code[at : token.start()]
-        yield element("span", token[0], class_=token.lastgroup)
+        yield element(_ELEMENTS[token.lastgroup or ""], token[0])
         at = token.end()
     yield code[at:]

@@ -18,13 +18,12 @@ class Markup(str):
 
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
+_PLAIN = re.compile(r"[\w.#-]+", re.ASCII)  # what needs no quotes
 
 
 def text(value: str) -> Markup:
     """Text as HTML. Control characters, which no HTML may hold, and those that turn its direction are replaced."""
-    return Markup(
-        escape(re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]", "\ufffd", value))
-    )
+    return Markup(escape(_CONTROL.sub("\ufffd", value)))
 
 
 def join(children: Iterable[str]) -> Markup:
@@ -44,7 +43,8 @@ def _attribute(key: str, value: Attribute) -> str:
     name = key.rstrip("_").replace("_", "-")
     if value is True:
         return f" {name}"
-    return f' {name}="{number(value) if isinstance(value, float) else text(str(value))}"'
+    shown = number(value) if isinstance(value, float) else text(str(value))
+    return f" {name}={shown}" if _PLAIN.fullmatch(shown) else f' {name}="{shown}"'
 
 
 def number(value: float) -> str:

@@ -51,6 +51,8 @@ def contest(name: str, comparison: Comparison, value: Callable[[Comparison], str
     if not comparison.d:
         return figure(name, note=said)
     note = f"{said}. One mark a block: filled where the baseline came first, hollow where it came second."
+    if comparison.repeat is not None and comparison.repeat.d:
+        note += " On the right the repetition in a fresh process."
     return figure(name, charts.strip(comparison, value), note=note)
 
 

@@ -17,7 +17,7 @@ class Cell:
 
     def element(self, name: str = "td") -> Markup:
         numeric = self.value is not None
-        given = {"data_v": f"{self.value:g}"} if self.value is not None else {}
+        given = {"data_v": f"{self.value:g}"} if numeric and f"{self.value:g}" != self.shown else {}
         return element(name, self.shown, class_="n" if numeric else None, **given)
 
 
