@@ -1,10 +1,10 @@
 """PTX to machine code with NVIDIA's ptxas or, where that is not here, nvJitLink. Runs in compile workers, off the GPU's
 critical path.
 
-ptxas makes the code that nvcc makes. The library is the same compiler without a process to start, which saves a third of
-the processor's time for most kernels, but it compiles for linking: other code for each of 20 kernels, other registers or
-stack for 9 (90 registers where ptxas takes 68); tests/benchmarks/assemblers.py. Without either the driver compiles PTX
-when it is loaded: one kernel at a time, in tens of milliseconds each.
+ptxas makes the code that nvcc makes. The library is the same compiler without a process to start, which saves a third
+of a processor's time for most kernels, but it compiles for linking: other code for each of 20 kernels, other registers
+or stack for 9 of them, 90 registers where ptxas takes 68 (tests/benchmarks/assemblers.py). Without either the driver
+compiles PTX when it is loaded: one kernel at a time, in tens of milliseconds each.
 """
 
 from __future__ import annotations
