@@ -14,6 +14,7 @@ to do it prints what is known.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -32,6 +33,7 @@ from r3bench.evolve.propose import open_proposers
 from r3bench.ledger import Ledger
 from r3bench.ledger import SearchMode as Mode
 from r3bench.model import Capture, Variant, content_id
+from r3bench.nouns import decode, encode
 from r3bench.report.words import duration
 from r3bench.server import ReplayServer
 from r3bench.stats import Comparison, Decision
@@ -64,13 +66,19 @@ class Bench:
         ]
 
     def best(self, capture: Capture, mode: Mode) -> Variant:
-        """What ranks best after so many evaluations."""
+        """What ranks best after so many evaluations, or did in an earlier run."""
+        kept = self.folder / f"{capture.symbol}-{mode}-{self.evaluations}.json"
+        if not kept.exists():
+            kept.write_text(json.dumps(encode(self._searched(capture, mode, kept.with_suffix(".jsonl")))))
+        return decode(Variant, json.loads(kept.read_text()))
+
+    def _searched(self, capture: Capture, mode: Mode, path: Path) -> Variant:
         most = self.evaluations if mode == "bo" else 0
         settings = Settings(
             search=mode, trials=max(MODES[mode].trials, most), iterations=10 * self.evaluations,
             limits=Limits(evaluations=self.evaluations),
         )  # fmt: skip
-        with Ledger.open(self.folder / f"{capture.symbol}-{mode}-{self.evaluations}.jsonl") as ledger:
+        with Ledger.open(path) as ledger:
             kernel = Kernel(capture=capture, ledger=ledger, working=lambda capture: None)
             search = Search([kernel], self.server, open_proposers(self.proposer), settings)
             search.explore()

@@ -33,6 +33,12 @@ def code(number: int) -> str:
     return f"CHANGE: {number}\n```cuda\n{TEXT.replace('k < 4', f'k < 4 && n != -{number}')}```\n"
 
 
+def told(folder: Path) -> str:
+    """The report of a search."""
+    report.write([folder / "ledger.jsonl"], folder / "reports")
+    return (folder / "reports" / "demo" / "report.md").read_text()
+
+
 def reasons(result: KernelResult) -> dict[str, int]:
     return {failures.status: failures.count for failures in result.failures}
 
@@ -74,10 +80,9 @@ def test_what_is_of_no_use_is_counted_and_named_and_the_search_goes_on_or_is_res
     result = search(tmp_path, f"openai:{server.url}#m")
     assert reasons(result) == counted
     assert ending in (result.stopped or "on")
-    report.write([tmp_path / "ledger.jsonl"], tmp_path / "reports")
-    told = (tmp_path / "reports" / "demo" / "report.md").read_text()
-    assert all(f"| {reason} | {count} |" in told for reason, count in counted.items())
-    assert KEY not in told + (tmp_path / "ledger.jsonl").read_text()
+    page = told(tmp_path)
+    assert all(f"| {reason} | {count} |" in page for reason, count in counted.items())
+    assert KEY not in page + (tmp_path / "ledger.jsonl").read_text()
     assert (len(result.sources) > 1) == (counted == AGAIN)
     if result.stopped:
         server.answer = lambda request: said(code(len(server.requests)))
@@ -111,10 +116,16 @@ def test_a_model_that_says_the_same_for_ever(tmp_path: Path, server: ModelServer
 
 
 def test_a_budget_of_nothing_asks_nobody(tmp_path: Path, server: ModelServer) -> None:
-    for limits in (Limits(tokens=0), Limits(dollars=0)):
-        result = search(tmp_path, f"openai:{server.url}#m", replace(SETTINGS, limits=limits))
-        assert result.stopped.startswith("the budget of 0 ")
-    assert server.requests == []
+    server.in_turn(said(code(1)))
+    for unit in ("seconds", "evaluations", "tokens", "dollars", "GPU minutes"):
+        folder, limits = tmp_path / unit, Limits(**{unit.lower().replace(" ", "_"): 0})
+        result = search(folder, f"openai:{server.url}#m", replace(SETTINGS, limits=limits))
+        assert result.stopped == f"the budget of 0 {unit} was used up"
+        assert result.stopped in told(folder)
+        assert server.requests == []
+        resumed = search(folder, f"openai:{server.url}#m", replace(SETTINGS, iterations=1))
+        assert (resumed.stopped, resumed.steps, len(server.requests)) == ("", 1, 1)
+        server.requests.clear()
 
 
 @pytest.mark.parametrize("status", [401, 500])
@@ -127,7 +138,7 @@ def test_no_ledger_and_no_report_holds_a_key(
     assert server.keys[0] == f"Bearer {KEY}"
     assert reasons(result) == {"wrong key": 1} if status == 401 else {"server error": 3}
     assert result.stopped
-    report.write([tmp_path / "ledger.jsonl"], tmp_path / "reports")
+    told(tmp_path)
     for path in tmp_path.rglob("*"):
         assert not path.is_file() or KEY.encode() not in path.read_bytes(), path
 
@@ -137,6 +148,7 @@ def test_a_search_goes_on_where_a_server_that_was_down_had_stopped_it(tmp_path: 
         stopped = search(tmp_path, f"openai:{url}#m")
     assert stopped.stopped.endswith("is the server up? (3 tries)")
     assert reasons(stopped) == {"unreachable": 1}
+    assert "| unreachable | 1 |" in told(tmp_path)
     with serving() as up:
         up.in_turn(*(said(code(n)) for n in range(1, 9)))
         resumed = search(tmp_path, f"openai:{up.url}#m")
