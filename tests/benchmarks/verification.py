@@ -5,8 +5,9 @@ An evaluation verifies before it is timed, and judges what one of the timed laun
 text is verified in a second order of threads, too (*leading*: a few of a text's trials, no part of the share). All are
 measured here from request to verdict, on a kernel of one addition an element, and beside them what they are made of: a
 launch, and restoring and comparing the unit's memory, as the device itself measures them. The difference is talking to
-the worker, poison, and where comparing takes longer than a launch, that it is done twice. Beside it, miniweather's
-small units.
+the worker, access that is given and taken, poison, and where comparing takes longer than a launch, that it is done
+twice: *by its work* is what a restore, a launch and two comparisons alone would be (tests/device/test_cuda_counts.py
+counts them). Beside it, miniweather's small units.
 
     python -m tests.benchmarks.verification [cpu or cuda] [MiB of each of three buffers]
 """
@@ -88,15 +89,18 @@ def overhead(device: Device, compiler: Compiler, capture: Capture) -> float:
         restore, compare = seconds(lambda: device.restore(memory)), after
     leading = seconds(lambda: placement.verify(arm, 10.0, device.orders[1:2])) if len(device.orders) > 1 else 0.0
     placement.release()
-    share = (before + after) / (2 * run + restore + compare)
+    most = 2 * run + restore + compare
+    share, work = (before + after) / most, (restore + run + 2 * compare) / most
     parts_ms = "  ".join(f"{1e3 * each:8.3f}" for each in (run, restore, compare, before, after, leading))
-    print(f"{capture.symbol:14} {parts_ms}  {share:5.2f}")
+    print(f"{capture.symbol:14} {parts_ms}  {share:5.2f}  {work:5.2f}")
     return share
 
 
 def main(name: str = "cpu", mebibytes: int = 64) -> bool:
     print(describe())
-    print("ms:               launch   restore   compare    before     after   leading  share of what it may")
+    print(
+        "ms:               launch   restore   compare    before     after   leading  share of what it may, by its work"
+    )
     with tempfile.TemporaryDirectory() as place, Compiler(1) as compiler, closing(open_device(name)) as device:
         small = [store.open_capture(path) for path in store.find([TOP / "captures" / "miniweather"])]
         shares = [overhead(device, compiler, capture) for capture in (*small, record(Path(place), name, mebibytes))]
