@@ -8,13 +8,16 @@ arrays are told apart), the block's shared memory, and who asks. Debug informati
 Kinds of access differ in their first letter, by which driver.c tells whether shared memory must have been written
 before: not what is ``fetched``, since a copy of a struct takes what lies between its fields along, and who sets a field
 of a few bits takes its neighbours. Pointers that are ``passed`` to functions that do not ask may be written through.
+
+A local array is treated like shared memory, with notes behind it of what was written, unless its address is kept or
+chosen.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from r3bench.lowering.ir import NAME, Module, call_arguments, callee, closing, leading_type, read_module, split_list
 from r3bench.lowering.ir import unquoted as plain
@@ -46,6 +49,8 @@ _WORDS = re.compile(
 _ATTRIBUTES = re.compile(
     r"^ptr(?: (?!(?:addrspacecast|getelementptr|bitcast|null|undef|poison)\b)[a-z]\w*(?:\([^()]*\)| \d+)?)* "
 )
+_FILL = "@llvm.memset.p0.i64"
+_LIFETIME = re.compile(r" call void @llvm\.lifetime\.")
 _AT = re.compile(r"!dbg (!\d+)")
 _LOCATION = re.compile(r"^(!\d+) = (?:distinct )?!DILocation\(line: (\d+), .*?scope: (!\d+)", re.MULTILINE)
 _SCOPE = re.compile(r"^(!\d+) = (?:distinct )?!DI(?:Subprogram|LexicalBlock\w*)\(.*?\bfile: (!\d+)", re.MULTILINE)
@@ -59,13 +64,15 @@ _OF_PRELUDE = re.compile(r"@_ZL?\d+(atomic[A-Z]\w*?|__ld\w*?|__st\w*?)(?:I|P|\(|
 class _Object:
     """An array that accesses name: what it is called, its address as a value, its bytes (None: dynamic shared memory).
 
-    ``sure`` says that every index into it so far is a constant, which clang has seen.
+    ``sure`` says that every index into it so far is a constant, which clang has seen; ``noted`` that it is a local
+    array with notes behind it of what was written.
     """
 
     name: str
     address: str
     nbytes: int | None
     sure: bool
+    noted: bool = False
 
 
 def instrument(ir: str) -> str:
@@ -81,6 +88,7 @@ class _Instrumentation:
     places: dict[str, str] = field(default_factory=dict)
     variables: dict[str, _Object] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
+    noted: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.asking = {n for n, text in self.module.functions.items() if " !dbg " in text.partition("\n")[0]}
@@ -98,6 +106,7 @@ class _Instrumentation:
         declared = [
             f"declare void {CHECK}(ptr, i64, i32, ptr, ptr, i64, ptr, i64, i32, i32, i32, i32, i32, i32) nounwind",
             *(_declaration(line) for line in (*_READS, *_SHARED) if f"{callee(line)}(" not in self._declared()),
+            *([] if f"{_FILL}(" in self._declared() else [f"declare void {_FILL}(ptr, i8, i64, i1 immarg)"]),
         ]
         return "\n".join([*lines, *constants, *declared]) + "\n"
 
@@ -136,19 +145,33 @@ class _Instrumentation:
     def _function(self, body: list[str]) -> Iterator[str]:
         checks = " !dbg " in body[0]
         known = dict(_parameters(body[0], self.module.types)) if checks else {}
+        self.noted = dict(_plain_arrays(body, self.module.types)) if checks else {}
         written: list[str] = []
         for line in body[1:]:
             if line.lstrip().startswith("#dbg"):
                 continue
             if checks:
                 written += self._checks(line, known)
-            written.append(_without_debug(line))
+            written += self._with_notes(_without_debug(line))
         yield _without_debug(body[0])
         first = 1 if written and re.match(rf"{NAME}:", written[0]) else 0
         yield from written[:first]
         if checks:
             yield from [*_READS, *_SHARED, *_EXTENTS]
         yield from written[first:]
+
+    def _with_notes(self, line: str) -> Iterator[str]:
+        """A local array with room for notes behind it, none of which is set yet; it lives as long as its function."""
+        match = _ACCESS.match(line)
+        name = match[1] if match is not None and match[2] == "alloca" else None
+        if name in self.noted:
+            nbytes, kind = self.noted[name], leading_type(line.partition(" = alloca ")[2])
+            yield line.replace(kind, f"{{ {kind}, [{nbytes} x i8] }}", 1)
+            notes = f"%r3c.notes.{list(self.noted).index(name)}"
+            yield f"  {notes} = getelementptr i8, ptr {name}, i64 {nbytes}"
+            yield f"  call void {_FILL}(ptr {notes}, i8 0, i64 {nbytes}, i1 false)"
+        elif not (_LIFETIME.search(line) and any(each in self.noted for each in re.findall(rf"%{NAME}", line))):
+            yield line
 
     def _checks(self, line: str, known: dict[str, _Object]) -> Iterator[str]:
         match = _ACCESS.match(line)
@@ -158,12 +181,13 @@ class _Instrumentation:
         at = _AT.search(line)
         place = self.places.get(at[1], "") if at else ""
         if opcode == "alloca" and name:
-            known[name] = _Object(name[1:], name, size_and_align(plain(leading_type(rest)), self.module.types)[0], True)
+            nbytes = size_and_align(plain(leading_type(rest)), self.module.types)[0]
+            known[name] = _Object(name[1:], name, nbytes, True, name in self.noted)
         elif opcode == "getelementptr" and name:
             base = self._object(split_list(rest)[1], known)
             if base:
                 sure = base.sure and all(re.fullmatch(r"i\d+ \d+.*", index) for index in _indices(rest))
-                known[name] = _Object(base.name, base.address, base.nbytes, sure)
+                known[name] = replace(base, sure=sure)
         elif opcode == "call":
             yield from self._call(line, place, known)
         elif opcode != "getelementptr":
@@ -191,16 +215,19 @@ class _Instrumentation:
             written = match[1].startswith(("atomicExch", "__st"))
             access = "wrote" if written else "changed" if match[1].startswith("atomic") else "read"
             yield from self._check(access, operands[0], nbytes, nbytes, place, known)
-        elif name not in self.asking and not re.match(r"@llvm\.(?!nvvm)", name):
+        elif not re.match(r"@llvm\.(?!nvvm)", name):
             for pointer in operands:
                 if pointer.startswith("ptr ") and " byval(" not in pointer:
-                    yield from self._check("passed", pointer, 0, 1, place, known)
+                    target = self._object(pointer, known)
+                    if name not in self.asking or (target is not None and target.noted):
+                        yield from self._check("passed", pointer, 0, 1, place, known)
 
     def _check(
         self, access: str, pointer: str, nbytes: int, align: int, place: str, known: Mapping[str, _Object]
     ) -> Iterator[str]:
         address, target = _operand(pointer), self._object(pointer, known)
-        if not pointer.startswith("ptr") or pointer.startswith("ptr addrspace(") or (target and target.sure):
+        skipped = target is not None and target.sure and not target.noted
+        if not pointer.startswith("ptr") or pointer.startswith("ptr addrspace(") or skipped:
             return
         base, extent, named = ("null", "0", "") if target is None else (target.address, str(target.nbytes), target.name)
         if target and target.nbytes is None:
@@ -208,7 +235,8 @@ class _Instrumentation:
         text = f"{access}|{place}|{named}"
         constant = self.texts.setdefault(text, f"@__r3c.{len(self.texts)}")
         what = f"ptr {address}, i64 {nbytes}, i32 {align}, ptr {constant}, ptr {base}, i64 {extent}"
-        yield f"  call void {CHECK}({what}, ptr %r3c.shared, i64 %r3c.bytes, {_ASKS})"
+        notes = f"ptr {base}, i64 {extent}" if target and target.noted else "ptr %r3c.shared, i64 %r3c.bytes"
+        yield f"  call void {CHECK}({what}, {notes}, {_ASKS})"
 
     def _object(self, pointer: str, known: Mapping[str, _Object]) -> _Object | None:
         """The array a pointer is known to lead into."""
@@ -217,6 +245,31 @@ class _Instrumentation:
             return known[value]
         found = re.findall(rf"@{NAME}", value)
         return self.variables.get(found[0]) if len(found) == 1 else None
+
+
+def _plain_arrays(body: list[str], types: Mapping[str, str]) -> Iterator[tuple[str, int]]:
+    """Local arrays with their bytes whose address is nothing but accessed, or passed to a function."""
+    arrays, leads_to = dict[str, int](), dict[str, str]()
+    for line in (each for each in body[1:] if not each.lstrip().startswith("#dbg")):
+        match = _ACCESS.match(line)
+        opcode = match[2].split()[-1] if match else ""
+        if match and match[1] and opcode == "alloca" and match[3].startswith("["):
+            arrays[match[1]] = size_and_align(plain(leading_type(match[3])), types)[0]
+            leads_to[match[1]] = match[1]
+            continue
+        used = [name for name in re.findall(rf"%{NAME}", line) if name in leads_to]
+        if used and match and match[1] and opcode == "getelementptr":
+            leads_to[match[1]] = leads_to[used[0]]
+        kept = opcode == "store" and _operand_of_value(match[3] if match else "") in leads_to
+        if kept or (used and opcode not in ("load", "store", "call", "getelementptr")):
+            for name in used:
+                arrays.pop(leads_to[name], None)
+    yield from arrays.items()
+
+
+def _operand_of_value(rest: str) -> str:
+    """What a store stores."""
+    return split_list(_WORDS.sub("", rest))[0].rpartition(" ")[2]
 
 
 def _access(opcode: str, line: str) -> str:

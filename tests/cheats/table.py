@@ -341,6 +341,17 @@ CHEATS = (
         stage="sanitized",
     ),
     Cheat(
+        name="counts its launches in local memory",
+        kernel="relax",
+        old="    int i =",
+        new="    volatile unsigned long long left[4];\n    unsigned long long held = left[n & 3];\n"
+        "    left[n & 3] = held >> 32 == 0x5eed ? held + 1 : 0x5eed00000000ull;\n"
+        "    if (held >> 32 == 0x5eed && (held & 0xffffffff) > 100000000) return;\n    int i =",
+        check="sanitizers",
+        says="has not written before",
+        stage="sanitized",
+    ),
+    Cheat(
         name="works only while blocks run in ascending order",
         kernel="last",
         old="    if (threadIdx.x ==",

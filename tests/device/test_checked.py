@@ -99,6 +99,16 @@ __global__ void divergent(int* y, int apart) {
   y[threadIdx.x] = apart;
   __syncthreads();
 }
+__global__ void of_nothing(float* y, int n) {
+  float a[8];
+  for (int k = 0; k < n; ++k) a[k] = k;
+  y[threadIdx.x] = a[n];
+}
+__global__ void by_a_constant(int* y, int n) {
+  volatile long long held[2];
+  y[threadIdx.x] = (int)held[1];
+  held[n] = n;
+}
 """
 # Kernels that write shared memory in every way before they read it.
 WRITTEN = """\
@@ -152,6 +162,23 @@ __global__ void by_bytes(int* y) {
   y[t] = numbers[31 - t] + (int)wide[31 - t];
 }
 """
+LOCAL = """\
+__device__ void set(int* a, int n) { for (int k = 0; k < n; ++k) a[k] = k; }
+__global__ void local_arrays(int* y) {
+  int t = threadIdx.x, a[8], b[8], c[4] = {1, 2, 3, 4}, d[8] = {}, e[8], sum = 0;
+  Padded all[4], copies[4]; float4 vectors[2]; char raw[8];
+  set(a, 8);
+  int* chosen = t & 1 ? b : e;
+  for (int k = 0; k < 8; ++k) chosen[k] = 1;
+  all[t & 3].kind = 1; all[t & 3].value = t;
+  copies[1] = all[t & 3];
+  vectors[t & 1] = make_float4(1, 2, 3, 4);
+  memcpy(&raw[4], &t, 4);
+  for (int k = 0; k < 3; ++k) { int inner[4]; inner[k] = k; sum += inner[k]; }
+  atomicAdd(&d[t & 7], 1);
+  y[t] = a[t & 7] + chosen[7] + c[t & 3] + d[t & 7] + copies[1].value + (int)vectors[t & 1].w + *(int*)&raw[4] + sum;
+}
+"""
 F4 = np.float32
 
 
@@ -159,7 +186,7 @@ F4 = np.float32
 def run(request: pytest.FixtureRequest) -> Iterator[Runner]:
     compiler = Compiler(2)
     device: Device = open_device("cpu", threads=request.param)
-    yield Runner(compiler, device, TEXT + WRITTEN, checked=True)
+    yield Runner(compiler, device, TEXT + WRITTEN + LOCAL, checked=True)
     device.close()
     compiler.close()
 
@@ -215,6 +242,14 @@ WRONG: dict[str, tuple[int, int, tuple[Any, ...], int, str]] = {
         *(2, 1, (INTS, 1), 0),
         told("read 4 bytes", 79, 0, "index 0 of launches (1 elements of 4 bytes), which its block has not", 1),
     ),
+    "of_nothing": (
+        *(1, 1, (floats(8), 5), 0),
+        told("read 4 bytes", 89, 0, "index 5 of a (8 elements of 4 bytes), which its block has not written before"),
+    ),
+    "by_a_constant": (
+        *(1, 1, (INTS, 1), 0),
+        told("read 8 bytes", 93, 0, "index 1 of held (2 elements of 8 bytes), which its block has not written before"),
+    ),
     "structs": (1, 3, (floats(8), {"bytes": P}, 1), 0, told("read 4 bytes", 50, 2, "index 4 of p (4 elements")),
 }
 
@@ -234,6 +269,13 @@ def test_shared_memory_that_was_written_in_any_way_may_be_read(run: Runner, name
     right = {"structs_of_all": 27 + 0 * t, "by_functions": 12 + 3 * (31 - t), "by_atomics": 66 + 0 * t}
     (found,) = run(name, (1,), (32,), np.full(32, 7, np.int32), shared_bytes=384, order=order)
     assert (found == right.get(name, 2 * (31 - t))).all()
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse"])
+def test_local_arrays_that_were_written_in_any_way_may_be_read(run: Runner, order: str) -> None:
+    t = np.arange(32)
+    (found,) = run("local_arrays", (1,), (32,), np.zeros(32, np.int32), order=order)
+    assert (found == (t & 7) + 1 + 1 + (t & 3) + 1 + t + 4 + t + 3).all()
 
 
 @pytest.mark.parametrize("order", ["forward", "reverse"])
