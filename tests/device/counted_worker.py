@@ -125,6 +125,10 @@ class Driver(ModuleType):
     def cuMemcpyDtoDAsync(self, to: int, source: int, nbytes: int, stream: Any) -> Any:
         return self._copied(to, source, nbytes, "cuMemcpyDtoDAsync")
 
+    def cuMemSetAccess(self, start: int, nbytes: int, rights: Any, count: int) -> Any:
+        self._note("cuMemSetAccess")
+        return (Result.CUDA_SUCCESS,)
+
     # -- waiting --
 
     def cuCtxSynchronize(self) -> Any:

@@ -22,6 +22,7 @@ from r3bench.devices.cuda.placement import (
     Buffer,
     Layout,
     Range,
+    gap,
     packed,
     recorded_ranges,
     redzones,
@@ -76,6 +77,15 @@ def test_slabs_grow_with_the_number_of_copies_up_to_a_size() -> None:
     small, large = Layout({}, GRANULE), Layout({}, 3 * SLAB)
     assert [slots(small, made) for made in (0, 1, 5, 10_000)] == [1, 1, 5, SLAB // GRANULE]
     assert slots(large, 7) == 1
+
+
+def test_the_first_gap_that_is_large_enough_is_taken() -> None:
+    taken = [Range(40, 50), Range(10, 20)]
+    sizes = {nbytes: gap(Range(10, 60), taken, nbytes) for nbytes in (10, 20, 21)}
+    assert sizes == {10: Range(20, 30), 20: Range(20, 40), 21: None}
+    assert gap(Range(0, 60), taken, 10) == Range(0, 10)
+    assert gap(Range(10, 61), taken, 11) == Range(20, 31)
+    assert gap(Range(30, 61), [Range(30, 50)], 11) == Range(50, 61)
 
 
 def test_ranges_overlap_where_they_share_a_byte() -> None:

@@ -16,6 +16,8 @@ REDZONE = 4096
 RESERVED_TOGETHER = (1 << 30, 64 << 20)
 # Copies of a unit share pieces of memory up to this size: giving and taking access costs 35 us a piece, large or small.
 SLAB = 256 << 20
+# So do recorded contents of several units, what was before and what is expected, in pieces of this size at least.
+VAULT = 32 << 20
 # Copies keep a buffer's address modulo this, so that one packed copy of its contents fits all of them.
 ALIGN = 256
 
@@ -56,6 +58,16 @@ class Layout:
 def slots(layout: Layout, made: int) -> int:
     """How many copies of a unit the next slab of memory is for, when there are slots for so many: as many again."""
     return max(1, min(made, SLAB // layout.nbytes))
+
+
+def gap(within: Range, taken: Iterable[Range], nbytes: int) -> Range | None:
+    """The first part of a range, so large, that nothing there has."""
+    start = within.start
+    for each in sorted(taken, key=lambda each: each.start):
+        if each.start - start >= nbytes:
+            break
+        start = max(start, each.end)
+    return Range(start, start + nbytes) if start + nbytes <= within.end else None
 
 
 def recorded_ranges(buffers: Iterable[Buffer]) -> list[Range]:

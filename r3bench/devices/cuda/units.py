@@ -15,7 +15,18 @@ from cuda.bindings import driver as cuda
 
 from r3bench.devices.contents import redzone_pattern
 from r3bench.devices.cuda.driver import call
-from r3bench.devices.cuda.placement import Buffer, Layout, Range, packed, recorded_ranges, redzones, relocated, slots
+from r3bench.devices.cuda.placement import (
+    VAULT,
+    Buffer,
+    Layout,
+    Range,
+    gap,
+    packed,
+    recorded_ranges,
+    redzones,
+    relocated,
+    slots,
+)
 from r3bench.devices.cuda.service import Service, Tables
 from r3bench.devices.cuda.space import Place, Space
 from r3bench.devices.cuda.tables import ROW, WORD, Rule, Table, chunks, pieces
@@ -27,13 +38,14 @@ _BYTES = Rule("", 0, TYPES["uint8"], 1, 0, 0.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Recorded bytes of some buffers, one behind the other; closed while a candidate runs."""
+    """Recorded bytes of some buffers, one behind the other, in memory that is closed while a candidate runs."""
 
     place: Place
+    range: Range
     offsets: dict[str, int]
 
     def at(self, name: str) -> int:
-        return self.place.start + self.offsets[name]
+        return self.range.start + self.offsets[name]
 
 
 @dataclass(eq=False, slots=True)
@@ -81,7 +93,7 @@ class Units:
         self.contents: dict[int, Contents] = {}
         self.copies: dict[int, Copy] = {}
         self.rules: dict[int, list[Rule]] = {}
-        self._slabs: defaultdict[tuple[Place, int], list[Slab]] = defaultdict(list)
+        self._slabs: defaultdict[tuple[Range, int], list[Slab]] = defaultdict(list)
         self._pattern = space.map(_PATTERN_BYTES, always=True).start
         pattern = redzone_pattern(0, _PATTERN_BYTES)
         call(cuda.cuMemcpyHtoD, self._pattern, pattern.ctypes.data, _PATTERN_BYTES)
@@ -91,21 +103,33 @@ class Units:
     def put(self, identity: int, buffers: Sequence[Buffer], fd: int) -> None:
         """Keep the bytes in a file, laid out as :func:`placement.packed` does."""
         layout = packed(buffers)
-        place = self.space.map(layout.nbytes)
+        place, held = self._vault(layout.nbytes)
         self.space.open([place])
         with mmap.mmap(fd, layout.nbytes, mmap.MAP_SHARED | mmap.MAP_POPULATE, mmap.PROT_READ) as shared:
             data = np.frombuffer(shared, np.uint8)
-            call(cuda.cuMemcpyHtoD, place.start, data.ctypes.data, layout.nbytes)
+            call(cuda.cuMemcpyHtoD, held.start, data.ctypes.data, layout.nbytes)
             del data
         os.close(fd)
-        self.contents[identity] = Contents(place, layout.offsets)
+        self.contents[identity] = Contents(place, held, layout.offsets)
+
+    def _vault(self, nbytes: int) -> tuple[Place, Range]:
+        """Room among other contents, or in memory of its own: access is given to all in a piece at once."""
+        for place in {contents.place for contents in self.contents.values()}:
+            taken = (contents.range for contents in self.contents.values() if contents.place is place)
+            found = gap(place.range, taken, nbytes)
+            if found is not None:
+                return place, found
+        place = self.space.map(max(VAULT, nbytes))
+        return place, Range(place.start, place.start + nbytes)
 
     def drop(self, identity: int) -> None:
         self._tables.forget()
         self.rules = {
             number: rules for number, rules in self.rules.items() if all(rule.contents != identity for rule in rules)
         }
-        self.space.unmap(self.contents.pop(identity).place)
+        place = self.contents.pop(identity).place
+        if all(contents.place is not place for contents in self.contents.values()):
+            self.space.unmap(place)
 
     # -- copies --
 
@@ -171,7 +195,7 @@ class Units:
 
     def _relocate(self, buffers: Sequence[Buffer], contents: Contents) -> tuple[Share, dict[str, int]]:
         layout = relocated(buffers)
-        slabs = self._slabs[contents.place, layout.nbytes]
+        slabs = self._slabs[contents.range, layout.nbytes]
         slab = next((each for each in slabs if each.free), None)
         if slab is None:
             slab = self._slab(layout, sum(each.slots for each in slabs))
@@ -193,7 +217,7 @@ class Units:
         for slab, share in copy.shares:
             slab.free.append(share)
             if len(slab.free) == slab.slots:
-                self._slabs[copy.contents.place, share.nbytes].remove(slab)
+                self._slabs[copy.contents.range, share.nbytes].remove(slab)
                 self.space.unmap(slab.place)
 
     # -- restoring --
