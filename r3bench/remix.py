@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from r3bench import ptxtext
@@ -126,7 +127,12 @@ def _plain_name(capture: Capture) -> str:
 
 def _agnostic(text: str, kernel: str) -> bool:
     bodies = list(_reachable(text, kernel))
-    return bool(bodies) and all(_FORBIDDEN.search(_without_global_index(body)) is None for body in bodies)
+    return bool(bodies) and all(_is_agnostic(body) for body in bodies)
+
+
+@lru_cache(maxsize=256)
+def _is_agnostic(body: str) -> bool:
+    return _FORBIDDEN.search(_without_global_index(body)) is None
 
 
 def _without_global_index(body: str) -> str:
@@ -151,7 +157,13 @@ def _reachable(text: str, kernel: str) -> Iterator[str]:
         bodies = (_body_after(text, match.end() - 1) for match in lists.get(name, ()))
         for body in (*(match[2] for match in macros.get(name, ())), *filter(None, bodies)):
             yield body
-            waiting += re.findall(r"\b[A-Za-z_]\w*\b", body)
+            waiting += _names(body)
+
+
+@lru_cache(maxsize=256)
+def _names(body: str) -> tuple[str, ...]:
+    """The names in a text, each once."""
+    return tuple(dict.fromkeys(re.findall(r"\b[A-Za-z_]\w*\b", body)))
 
 
 def _named(pattern: re.Pattern[str], text: str) -> dict[str, list[re.Match[str]]]:

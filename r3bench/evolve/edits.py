@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from textwrap import shorten
 
@@ -90,7 +90,7 @@ def _dim3(text: str) -> Dim3:
 
 def _code(answer: str, items: Sequence[Item]) -> str:
     """The last code block that defines an open function, or a kernel at all."""
-    blocks = [match[2] for match in _FENCE.finditer(answer)]
+    blocks = [match[2].strip("\n") for match in _FENCE.finditer(answer)]
     if not blocks:
         cut = re.search(r"^[ \t]*(`{3,}|~{3,})", answer, re.MULTILINE)
         reason, what = ("unfinished", "the code block does not end") if cut else ("no code block", "it is only prose")
@@ -257,6 +257,7 @@ def _inner(node: Node) -> Node:
     return next((n for n in walk(node) if n.type == "function_definition"), node)
 
 
+@lru_cache(maxsize=256)
 def _prints(text: str) -> bool:
     calls = (n.child_by_field_name("function") for n in walk(parse(text)) if n.type == "call_expression")
     return any(text_of(callee).removeprefix("std::") in _PRINTS for callee in calls if callee is not None)

@@ -6,7 +6,6 @@ from functools import lru_cache
 from hashlib import sha256
 from math import inf
 
-from r3bench.evolve.opened import definitions
 from r3bench.evolve.sources import Files, Source
 from r3bench.model import LaunchRule, content_id
 from r3bench.syntax import tokens
@@ -16,8 +15,8 @@ from r3bench.syntax import tokens
 def text_id(files: Files, launch: LaunchRule | None) -> str:
     """Equal for texts that differ in white space and comments only, and ask for the same launch."""
     digest = sha256(content_id(launch).encode())
-    for path, text in files:  # by definition: most are another text's, too, whose tokens are known
-        words = (word for definition, _ in definitions(text) for word in tokens(definition))
+    for path, text in files:  # by paragraph: most are another text's, too, whose tokens are known
+        words = (word for paragraph in text.split("\n\n") for word in tokens(paragraph))
         digest.update("\0".join((path, *words, "\n")).encode(errors="surrogatepass"))
     return digest.hexdigest()
 
