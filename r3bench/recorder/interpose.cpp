@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#include "containers.h"
 #include "driver.h"
 #include "system.h"
 
@@ -51,11 +52,22 @@ void *real_function(const char *name) {
     return library && real_dlsym() ? real_dlsym()(library, name) : nullptr;
 }
 
+// Our entry points by the driver's own, all looked up once: the runtime asks for hundreds of functions when it starts.
+Map<const void *, Entry *> of_driver;
+
+void look_up() {
+    for (Entry *entry = first; entry; entry = entry->next) {
+        void *real = strncmp(entry->name, "cu", 2) ? nullptr : real_of(*entry);
+        if (real) of_driver.at(real) = entry;
+    }
+}
+
 // Our entry point for what the driver answered: versions and per-thread variants have addresses of their own.
 Entry *standing_for(void *real) {
-    for (Entry *entry = first; entry; entry = entry->next)
-        if (real_of(*entry) == real) return entry;
-    return nullptr;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, look_up);
+    Entry **found = of_driver.find(real);
+    return found ? *found : nullptr;
 }
 
 bool interesting(const char *name) {

@@ -43,6 +43,19 @@ def test_launches_become_captures(way: str, program: Build, tmp_path: Path, capf
     assert set(last.after) == {"arg0"}
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_cuda_program_looks_for_no_library_of_hips(
+    way: str, program: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It would, in vain, for each of the hundreds of functions that the CUDA runtime asks for."""
+    app = str(program("plain", *WAYS[way]))
+    monkeypatch.setenv("LD_DEBUG", "libs")
+    assert application.run([app], application.Plan(folder=tmp_path), keep_output=True) == (0, b"4.5\n")
+    looked_for = capfd.readouterr().err
+    assert "find library=libcuda.so.1" in looked_for
+    assert "libamdhip64" not in looked_for
+
+
 def test_a_busy_device_is_waited_for_no_longer_than_the_time_out(recorded: Callable[..., Recorded]) -> None:
     found = recorded("hang", timeout_s=0.2)
     assert (found.status, found.output, found.launches) == (0, "1\n", [])

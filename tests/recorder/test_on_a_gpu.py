@@ -134,6 +134,22 @@ def test_a_graph_that_allocates_is_declared(program: Program, tmp_path: Path) ->
     assert kernel["reasons"] == {"its graph allocates memory": 2}
 
 
+def test_what_a_conditional_node_launches_is_declared(program: Program, tmp_path: Path) -> None:
+    command = [str(program("kinds.cu", flags=("-lcuda",))), "conditional"]
+    expected = plain_output(command).encode()
+    assert application.run(command, application.Plan(folder=tmp_path), keep_output=True) == (0, expected)
+    ((kernel,),) = (process["kernels"] for process in dump.coverage(tmp_path))
+    assert (kernel["launches"], kernel["conditional"]) == (0, 2)
+
+
+def test_a_texture_in_a_buffer_is_declared(program: Program, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    command = [str(program("kinds.cu", flags=("-lcuda",))), "texture"]
+    assert main(["record", "--out", str(tmp_path / "captures"), "--", *command]) == 1
+    said = capfd.readouterr().out
+    assert said.startswith(plain_output(command))
+    assert said.endswith("1 not recorded: its code uses textures or surfaces\n")
+
+
 def test_several_gpus(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with nvml.opened() as library:
         count = len(library.names())

@@ -103,6 +103,48 @@ static void graph_memory(float *at) {
     add_some(at);
 }
 
+// A graph whose only node launches another graph as long as a condition holds, as it does.
+static void conditional(float *at) {
+    cudaGraph_t outer;
+    cudaGraphNode_t nodes[2];
+    cudaGraphExec_t ready;
+    cudaGraphConditionalHandle condition;
+    int count = COUNT;
+    float value = 0.5f;
+    void *arguments[] = {&at, &count, &value};
+    cudaGraphNodeParams given = {};
+    cudaKernelNodeParams node = {};
+    CHECK(cudaGraphCreate(&outer, 0));
+    CHECK(cudaGraphConditionalHandleCreate(&condition, outer, 1, cudaGraphCondAssignDefault));
+    given.type = cudaGraphNodeTypeConditional;
+    given.conditional.handle = condition, given.conditional.type = cudaGraphCondTypeIf, given.conditional.size = 1;
+    CHECK(cudaGraphAddNode(&nodes[0], outer, nullptr, nullptr, 0, &given));
+    node.func = (void *)add, node.gridDim = dim3((COUNT + 127) / 128), node.blockDim = dim3(128);
+    node.kernelParams = arguments;
+    CHECK(cudaGraphAddKernelNode(&nodes[1], given.conditional.phGraph_out[0], nullptr, 0, &node));
+    CHECK(cudaGraphInstantiate(&ready, outer, 0));
+    for (int i = 0; i < 2; i++) CHECK(cudaGraphLaunch(ready, 0));
+}
+
+// A kernel finds its texture in a buffer.
+__global__ void add_texture(float *at, int count, const cudaTextureObject_t *textures) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count) at[i] += tex1Dfetch<float>(textures[0], i);
+}
+
+static void texture(float *at) {
+    cudaResourceDesc resource = {};
+    cudaTextureDesc how = {};
+    cudaTextureObject_t made, *held;
+    resource.resType = cudaResourceTypeLinear, resource.res.linear.devPtr = at;
+    resource.res.linear.desc = cudaCreateChannelDesc<float>(), resource.res.linear.sizeInBytes = COUNT * sizeof(float);
+    how.readMode = cudaReadModeElementType;
+    CHECK(cudaCreateTextureObject(&made, &resource, &how, nullptr));
+    CHECK(cudaMalloc(&held, sizeof made));
+    CHECK(cudaMemcpy(held, &made, sizeof made, cudaMemcpyHostToDevice));
+    add_texture<<<(COUNT + 127) / 128, 128>>>(at, COUNT, held);
+}
+
 static void cooperative(float *at) {
     int count = COUNT;
     void *arguments[] = {&at, &count};
@@ -137,21 +179,25 @@ static void devices(float *host) {
     CHECK(cudaSetDevice(0));
 }
 
+// Memory mapped in parts of 2 MiB, of which each gets its access alone; the array begins at the end of the first one.
 static float *mapped(size_t nbytes) {
+    const size_t part = 2 << 20;
     CUmemAllocationProp properties = {};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     CUmemAccessDesc rights = {};
     rights.location = properties.location;
     rights.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    size_t whole = (nbytes + (2 << 20) - 1) / (2 << 20) * (2 << 20);
+    size_t parts = 1 + (nbytes + part - 1) / part;
     CUdeviceptr at;
-    CUmemGenericAllocationHandle memory;
-    CHECK(cuMemCreate(&memory, whole, &properties, 0));
-    CHECK(cuMemAddressReserve(&at, whole, 0, 0, 0));
-    CHECK(cuMemMap(at, whole, 0, memory, 0));
-    CHECK(cuMemSetAccess(at, whole, &rights, 1));
-    return (float *)at;
+    CHECK(cuMemAddressReserve(&at, parts * part, 0, 0, 0));
+    for (size_t i = 0; i < parts; i++) {
+        CUmemGenericAllocationHandle memory;
+        CHECK(cuMemCreate(&memory, part, &properties, 0));
+        CHECK(cuMemMap(at + i * part, part, 0, memory, 0));
+        CHECK(cuMemSetAccess(at + i * part, part, &rights, 1));
+    }
+    return (float *)(at + part - nbytes / 2);
 }
 
 int main(int count, char **given) {
@@ -170,6 +216,8 @@ int main(int count, char **given) {
     if (!strcmp(kind, "graph")) graph(at);
     else if (!strcmp(kind, "nested")) nested(at);
     else if (!strcmp(kind, "graph-memory")) graph_memory(at);
+    else if (!strcmp(kind, "conditional")) conditional(at);
+    else if (!strcmp(kind, "texture")) texture(at);
     else if (!strcmp(kind, "cooperative")) cooperative(at);
     else if (!strcmp(kind, "clusters")) clustered<<<160, 128>>>(at, COUNT);
     else if (!strcmp(kind, "shared")) shared(at);
