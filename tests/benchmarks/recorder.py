@@ -104,9 +104,7 @@ def launches(folder: Path, seconds: float) -> None:
         },
         seconds,
     )
-    print(
-        f"{LAUNCHES} launches, the least of {WINDOWS} windows a run, {len(found['counted'])} runs of each kind in turns:"
-    )
+    print(f"{LAUNCHES} launches, least of {WINDOWS} windows, {len(found['counted'])} runs of each kind in turns:")
     tell(found, LAUNCHES)
 
 
