@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -99,7 +98,7 @@ def check_timing(item: CaptureItem) -> None:
     """The working tree's kernel against the stored source; fails only with a gate, or when it has no time."""
     from r3bench.model import Configuration, Variant
     from r3bench.report.words import words
-    from r3bench.stats import Decision
+    from r3bench.stats import Decision, block_statistic
 
     limit = gate(item.config)
     # Without a source there is nothing to rebuild: the recorded image is what can be timed.
@@ -113,13 +112,14 @@ def check_timing(item: CaptureItem) -> None:
         raise Finding(f"{item.capture.name}, unit {item.unit}: no time, for the {found.refused} {found.verdict.detail}")
     samples_ns = samples_of(item, found, tree)
     item.stash[TIMING] = timing_of(found, samples_ns, server.name)
-    keep_time(item, median(samples_ns))
+    keep_time(item, found.candidate_ns or block_statistic(samples_ns))
     if limit is not None and found.decision is Decision.SLOWER:
         raise Finding(f"{item.capture.name}, unit {item.unit}: slower than recorded: {words(found)}")
 
 
 def keep_time(item: CaptureItem, ns: float) -> None:
-    """With --r3-history: the time of an item's kernel on this machine."""
+    """With --r3-history: the time of an item's kernel on this machine, as contests count it: the shortest window of a
+    block, the median of several blocks."""
     if not option(item.config, "history"):
         return
     kernel = f"{item.capture.name}[{item.unit}]"

@@ -148,7 +148,8 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_unchanged_tree_passes(repository: Path) -> None:
-    runner = Runner(repository, {"base": "main"})
+    git("commit", "-q", "--allow-empty", "-m", "head")
+    runner = Runner(repository, {"base": "HEAD^1", "captures": "\ncaptures/miniweather\n"})
     assert [runner.run(name) for name in ("Guard", "Report", "Result")] == [0, 0, 0], runner.log
     assert runner.outputs["report"] == {
         "verdict": "pass", "kernels": "1", "slower": "0", "wrong": "0", "faster": "0", "unclear": "0",
@@ -202,7 +203,7 @@ def test_inputs_are_data_whatever_they_hold(repository: Path) -> None:
 
 
 def test_the_install_step_installs_the_actions_own_repository(repository: Path, tmp_path: Path) -> None:
-    fake = tmp_path / ".runner/bin/python"
+    fake = tmp_path / ".runner/bin/python3"
     fake.parent.mkdir(parents=True)
     fake.write_text('#!/bin/sh\necho "$0 $*" >> "$RUNNER_TEMP/called"\nmkdir -p "$3/bin"; cp "$0" "$3/bin/python"\n')
     fake.chmod(0o755)

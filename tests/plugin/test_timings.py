@@ -45,7 +45,9 @@ def test_below_a_search_the_table_leaves_out_identical_code_and_the_files_keep_i
     assert len(json.loads((project.path / "out.json").read_text())["benchmarks"]) == 2
 
 
-def test_the_window_that_warms_up_is_not_shown(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_window_that_warms_up_is_not_shown_and_the_shortest_is_the_time(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken: list[float] = []
 
     def rank(*arguments: Any, **named: Any) -> Measurement:
@@ -54,10 +56,13 @@ def test_the_window_that_warms_up_is_not_shown(project: pytest.Pytester, monkeyp
         return measured
 
     monkeypatch.setattr(trials, "rank", rank)
-    project.runpytest("captures/app/scale.zarr::timing[0]", "--benchmark-json=out.json").assert_outcomes(passed=1)
+    item = "captures/app/scale.zarr::timing[0]"
+    project.runpytest(item, "--benchmark-json=out.json", "--r3-history").assert_outcomes(passed=1)
     (row,) = json.loads((project.path / "out.json").read_text())["benchmarks"]
     assert len(taken) == 5
     assert row["stats"]["data"] == pytest.approx([ns * 1e-9 for ns in taken[1:]])
+    (run,) = (project.path / "reports/history").glob("*.json")
+    assert json.loads(run.read_text())["times_ns"] == {"app/scale[0]": min(taken[1:])}
 
 
 def test_runs_can_be_saved_and_compared(project: pytest.Pytester) -> None:
