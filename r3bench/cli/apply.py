@@ -11,7 +11,7 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, chdir
 from pathlib import Path, PurePosixPath
 
 from r3bench.commits import git
@@ -51,6 +51,7 @@ def apply(arguments: argparse.Namespace) -> int:
         return 1
     changed = changed_file(top, patch)
     require_source(top, patch, text, changed)
+    text = grounded(top, patch, text)
     if arguments.check:
         print(f"{arguments.patch} applies")
     elif arguments.pull_request:
@@ -102,6 +103,23 @@ def require_source(top: Path, patch: Path, text: str, changed: str) -> None:
     files = dict(source.files) if source is not None else {}
     if source is None or changed not in {posixpath.normpath(posixpath.join(source.root, file)) for file in files}:
         raise TreeError(f"{patch} changes {changed}, which is no source of {name}: name a .patch that a search wrote")
+
+
+def grounded(top: Path, patch: Path, text: str) -> str:
+    """A patch with the evidence that the ledgers beside it carry, as it is where none lie there; TreeError where they
+    hold no such change."""
+    ledgers = sorted(patch.parent.glob("ledger/*.jsonl"))
+    if not ledgers:
+        return text
+    from r3bench import report
+
+    with chdir(top):  # paths are named from there
+        results = [report.portable(one) for found in report.gather(ledgers)[0].values() for one in found]
+        own = (one for one in results if one.kernel == dict(_FIELD.findall(text))["Kernel"])
+        drawn = next((report.patch(one, results, patch.parent) for one in own), None) or ""
+    if drawn.partition("\ndiff --git ")[2] != text.partition("\ndiff --git ")[2]:
+        raise TreeError(f"{patch} is not what the ledgers beside it found: search again, and take the patch as it is")
+    return drawn
 
 
 def read(patch: Path) -> str:

@@ -4,7 +4,7 @@ Nothing here can start a kernel. Everything that comes from kernels, compilers o
 shown. Files are written under a temporary name and renamed, so a reader sees the old report or the new one.
 """
 
-from r3bench.report.documents import FORMAT, Document, checked, document, load
+from r3bench.report.documents import FORMAT, Document, checked, document, load, portable
 from r3bench.report.files import add_run, write, write_application, write_document
 from r3bench.report.html import html
 from r3bench.report.patches import diff, mixed, moved_on, overlap, patch
@@ -36,6 +36,7 @@ __all__ = [
     "overlap",
     "patch",
     "places",
+    "portable",
     "table",
     "work_line",
     "write",

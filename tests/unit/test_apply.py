@@ -11,13 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_report import IMPROVED
 
 from r3bench import report
 from r3bench.cli import main
+from r3bench.ledger import Ledger
+from tests.unit.grounds import keep
+from tests.unit.test_report import IMPROVED
 
 BEFORE = 'int other;\n\nextern "C" __global__ void k(double* x) {\n    x[0] = 2 * x[0];\n}\n'
 AFTER = BEFORE.replace("2 * x[0]", "x[0] + x[0]")
+RESULT = replace(
+    IMPROVED, kernel="demo/k", source="kernels/miniweather/kernels.cu", before=BEFORE, after=AFTER,
+    capture="captures/demo/k.zarr", relies_on=("n is even",),
+)  # fmt: skip
 CAPTURE = Path(__file__).parents[2] / "captures/miniweather/halo_x.zarr"
 
 
@@ -38,11 +44,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git("init", "-q", "-b", "main")
     git("add", "-A")
     git("commit", "-qm", "base")
-    result = replace(
-        IMPROVED, kernel="demo/k", source="kernels/miniweather/kernels.cu", before=BEFORE, after=AFTER,
-        capture="captures/demo/k.zarr", relies_on=("n is even",),
-    )  # fmt: skip
-    report.write_application("demo", [result], tmp_path / "reports")
+    report.write_application("demo", [RESULT], tmp_path / "reports")
     return tmp_path
 
 
@@ -86,6 +88,42 @@ def test_the_command_in_a_patch_works_at_the_top_of_the_repository(tree: Path) -
     assert command is not None
     subprocess.run(command[1], shell=True, check=True)
     assert "x[0] + x[0]" in (tree / "kernels/miniweather/kernels.cu").read_text()
+
+
+@pytest.fixture
+def ledger(tree: Path) -> Path:
+    """The ledger that the patch comes from, beside it."""
+    path = tree / "reports/demo/ledger/k.jsonl"
+    with Ledger.open(path) as opened:
+        keep(opened, RESULT)
+    report.write([path], tree / "reports")
+    return path
+
+
+def test_another_change_than_its_ledgers_hold_is_refused(
+    tree: Path, ledger: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    patch = tree / "reports/demo/k.patch"
+    whole = patch.read_text()
+    assert main(["apply", str(patch), "--check"]) == 0
+    patch.write_text(whole.replace("x[0] + x[0]", "x[0] + x[1]"))
+    assert main(["apply", str(patch)]) == 3
+    assert "k.patch is not what the ledgers beside it found: search again" in capsys.readouterr().err
+    patch.write_text(whole)
+    ledger.write_text(ledger.read_text().replace('"kind":"comparison"', '"kind":"note"'))
+    assert main(["apply", str(patch)]) == 3
+    assert (tree / "kernels/miniweather/kernels.cu").read_text() == BEFORE
+
+
+@pytest.mark.usefixtures("ledger")
+def test_a_commit_says_what_the_ledgers_say_whatever_stands_in_the_patch(tree: Path) -> None:
+    patch = tree / "reports/demo/k.patch"
+    assert "1.25x" in patch.read_text()
+    patch.write_text(patch.read_text().replace("1.25x", "9.25x"))
+    assert main(["apply", str(patch), "--pull-request"]) == 0
+    message = git("log", "-1", "--format=%B")
+    assert "1.25x (1.24 to 1.26)" in message
+    assert "9.25x" not in message
 
 
 def test_a_configuration_is_no_patch(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
