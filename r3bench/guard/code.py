@@ -12,7 +12,8 @@ from r3bench.server import Server
 from r3bench.toolchain import AMD_GPUS, Built
 
 Sides = dict[str, dict[str, Any]]
-"""Counts of ``base`` and ``head`` by name, with a ``mix`` of instructions; or why there is no code (``failed``)."""
+"""Counts of ``base`` and ``head`` by name, with a ``mix`` of instructions (``IR`` says that they are LLVM's); or why
+there is no code (``failed``)."""
 Compared = Mapping[str, Sides]
 """Sides by GPU (``sm_90``, ``gfx90a`` ...)."""
 
@@ -48,7 +49,11 @@ def _counts(build: Future[Built], device: str) -> dict[str, Any]:
     if "spill_store_bytes" in facts:
         facts["spills"] = facts["spill_store_bytes"] + facts["spill_load_bytes"]
     start = _KINDS[device]
-    mix = {name.removeprefix(start): count for name, count in facts.items() if name.startswith(start)}
+    mix = {
+        name.replace(start, "IR " if device == "cuda" else "", 1): count
+        for name, count in facts.items()
+        if name.startswith(start)
+    }
     return {**{name: facts[name] for name in _COUNTS[device] if name in facts}, "mix": mix}
 
 

@@ -118,7 +118,7 @@ def _deleted(store: str, base: str) -> dict[str, Any]:
     kernel = f"{path.parent.name}/{path.name.partition('.zarr')[0]}"
     return {
         "kernel": kernel, "capture": store, "source": None, "line": None, "unit": 0, "verdict": Ruling.DELETED.value,
-        "detail": f"{base} has its capture, head has not", "notes": [], "fails": False,
+        "detail": f"its capture was deleted: {base} still has it", "notes": [], "fails": False,
         "gate": None, "absolute_ns": None, "comparison": None, "static": None,
     }  # fmt: skip
 
@@ -155,20 +155,25 @@ def _sentence(rows: Sequence[Mapping[str, Any]], about: About) -> str:
         return "nothing was measured: no kernel's guard ran"
     by = {ruling: [r for r in rows if r["verdict"] == ruling.value] for ruling in WORST_FIRST}
     bad = [
-        f"{len(by[ruling])} of {len(rows)} kernels {word}: {_named(by[ruling])}"
+        f"{len(by[ruling])} of {len(rows)} kernels {_be(by[ruling])} {word}: {_named(by[ruling])}"
         for ruling, word in (
             (Ruling.WRONG, "wrong"),
-            (Ruling.RERECORDED, "with other results in a new capture"),
+            (Ruling.RERECORDED, "recorded again with other results"),
             (Ruling.SLOWER, f"slower than {about.base[0]}"),
         )
         if by[ruling]
     ]
     counts = ", ".join(f"{len(found)} {ruling.value}" for ruling, found in reversed(by.items()) if found)
-    good = f"no kernel is slower than {about.base[0]}: {counts}"
+    surely = "surely " * any(by[ruling] for ruling in (Ruling.UNCLEAR, Ruling.INVALID))
+    good = f"no kernel is {surely}slower than {about.base[0]}: {counts}"
     nothing = f"nothing was measured: {counts}"
     said = "; ".join(bad) or (good if _measured(rows) else nothing)
     missing = f"; {len(about.errors)} could not be guarded" if about.errors else ""
     return said + missing
+
+
+def _be(rows: Sequence[object]) -> str:
+    return "is" if len(rows) == 1 else "are"
 
 
 def _named(rows: Sequence[Mapping[str, Any]], most: int = 3) -> str:
@@ -180,4 +185,4 @@ def _with_ratio(row: Mapping[str, Any]) -> str:
     name = str(row["kernel"]).partition("/")[2]
     if row["verdict"] != Ruling.SLOWER.value:
         return name
-    return f"{name} {ratio(decode(Comparison, row['comparison']))}"
+    return f"{name} {ratio(decode(Comparison, row['comparison'])).replace(' slower', '')}"

@@ -72,10 +72,11 @@ def _notes(finding: Finding) -> Sequence[str]:
 
 
 def layouts(document: Mapping[str, Any]) -> Sequence[tuple[Sequence[Sequence[str]], Sequence[str]]]:
-    """Rows and heads for the terminal, the fullest first."""
+    """Rows and heads for the terminal, the fullest first; names without their application where that is too wide."""
     found = document["guard"]["kernels"]
     full, short = ([row(finding, interval=wanted) for finding in found] for wanted in (True, False))
-    return [(full, HEAD), (short, HEAD), ([line[:3] for line in short], HEAD[:3])]
+    bare, short = ([[line[0].split("/", 1)[-1], *line[1:]] for line in lines] for lines in (full, short))
+    return [(full, HEAD), (bare, HEAD), (short, HEAD), ([line[:3] for line in short], HEAD[:3])]
 
 
 def markdown(document: Mapping[str, Any]) -> str:

@@ -72,8 +72,9 @@ def words(comparison: Comparison, ratio: str = "") -> str:
     control = f"; two binaries of equal work seem {floor:.1%} apart" if floor is not None else ""
     alarms = dict(comparison.conditions).get("false_alarms") if claims(comparison) else None
     rate = f"; false alarms of this machine: {alarms}" if alarms else ""
+    decided, said = comparison.decision.value, ratio or speedup(comparison)
     return (
-        f"{comparison.decision.value}, {ratio or speedup(comparison)} at {comparison.confidence:.2%} confidence from "
+        f"{said if decided in said else f'{decided}, {said}'} at {comparison.confidence:.2%} confidence from "
         f"{comparison.blocks} blocks; smallest effect that could have been seen {comparison.smallest_effect:.1%}"
         f"{control}{rate}"
     )

@@ -11,6 +11,7 @@ import pytest
 from r3bench.cli import main
 from r3bench.guard import Gate, Guarded, Ruling
 from r3bench.guard.documents import About, document, row
+from tests.search.fake_server import comparison
 
 
 def made(*found: Guarded, errors: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -22,7 +23,10 @@ def made(*found: Guarded, errors: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def kernel(number: int, ruling: Ruling, detail: str = "why") -> Guarded:
-    return Guarded(kernel=f"app/k{number}", ruling=ruling, detail=detail, gate=Gate(), place=("a,b:c.cu", 3))
+    gain = {Ruling.FASTER: 1.5, Ruling.SLOWER: 0.5}.get(ruling)
+    contest = comparison(gain) if gain is not None else None
+    place = "a,b:c.cu", 3
+    return Guarded(kernel=f"app/k{number}", ruling=ruling, detail=detail, gate=Gate(), comparison=contest, place=place)
 
 
 @pytest.fixture
@@ -47,7 +51,7 @@ def test_the_ten_worst_are_errors(report: Path, capsys: pytest.CaptureFixture[st
         "::warning file=a%2Cb%3Ac.cu,line=3,title=app/k99%3A unclear::why"
     ]
     assert not any("k98" in line for line in lines)
-    assert lines[-1].startswith("::notice title=r3bench guard::12 of 14 kernels wrong: ")
+    assert lines[-1].startswith("::notice title=r3bench guard::12 of 14 kernels are wrong: ")
 
 
 def test_no_text_ends_its_command(report: Path, capsys: pytest.CaptureFixture[str]) -> None:

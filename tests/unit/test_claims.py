@@ -225,3 +225,8 @@ def test_no_contest_of_a_guard_can_be_changed_unnoticed(tmp_path: Path) -> None:
     path.write_text(json.dumps(whole))
     with pytest.raises(LedgerError, match="speedup does not follow"):
         report.load(path)
+    for other_contest in (None, encode(comparison(1.0))):
+        finding["comparison"] = other_contest
+        path.write_text(json.dumps(whole))
+        with pytest.raises(LedgerError, match="demo/k is slower, but no contest says so"):
+            report.load(path)

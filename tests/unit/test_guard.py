@@ -313,10 +313,13 @@ def test_rows_stand_worst_first_and_the_sentence_names_them() -> None:
     found = made(Ruling.IDENTICAL, Ruling.SLOWER, Ruling.WRONG)["guard"]
     assert [r["verdict"] for r in found["kernels"]] == ["wrong", "slower", "identical"]
     assert found["sentence"] == (
-        "1 of 3 kernels wrong: k2; 1 of 3 kernels slower than main: k1 1.235x slower (1.220 to 1.250)"
+        "1 of 3 kernels is wrong: k2; 1 of 3 kernels is slower than main: k1 1.235x (1.220 to 1.250)"
     )
     assert made(Ruling.SAME, Ruling.IDENTICAL)["guard"]["sentence"] == (
         "no kernel is slower than main: 1 identical, 1 same"
+    )
+    assert made(Ruling.UNCLEAR, Ruling.IDENTICAL)["guard"]["sentence"] == (
+        "no kernel is surely slower than main: 1 identical, 1 unclear"
     )
 
 

@@ -618,6 +618,9 @@ def test_a_guard_is_shown_worst_first_with_its_evidence() -> None:
     lines = report.table(GUARD, 100).splitlines()
     assert " ".join(lines[2].split()) == "demo/k slower 1.250x slower (1.238 to 1.262) 1 us 1.25 us"
     assert max(map(len, report.table(GUARD, 50).splitlines())) <= 50
+    wide = {**GUARD, "guard": {**GUARD["guard"], "kernels": [{**GUARDED, "kernel": "an_application/tendencies"}]}}
+    assert report.table(wide, 70).splitlines()[2].split()[:4] == ["tendencies", "slower", "1.250x", "slower"]
+    assert "(1.238 to 1.262)" in report.table(wide, 70)
     text = report.markdown(GUARD)
     assert text.startswith("<!-- r3bench: guard demo -->\n## 1 of 2 kernels is slower than main: k 1.25x\n")
     assert f"working tree against main (0123456789ab). {guards.LAUNCH} Times are CPU times" in text
