@@ -75,10 +75,10 @@ def below(document: Document, folder: Path, top: Path) -> Iterator[str]:
     patched = [entry for entry in entries if entry["patch_file"] and (folder / entry["patch_file"]).is_file()]
     chosen = applicable(patched)
     yield from (f"git apply {shown(name)}" for name in chosen)
-    using = f"(r3bench run --with {shown('')} -- ./app runs a CUDA application with it)"
-    for entry in entries:
-        if not entry["patch_file"] and entry["configuration_file"]:
-            yield f"configuration: {shown(entry['configuration_file'])} {using}"
+    configured = [entry["configuration_file"] for entry in entries if not entry["patch_file"]]
+    yield from (f"configuration: {shown(name)}" for name in filter(None, configured))
+    if any(configured):
+        yield f"(r3bench run --with {shown('')} -- ./app runs a CUDA application with all that was found)"
     for entry in patched:
         if entry["patch_file"] not in chosen:
             yield f"left out: {shown(entry['patch_file'])} {left_out(entry, chosen)}"

@@ -215,6 +215,18 @@ def test_an_overlap_is_told_everywhere(tmp_path: Path) -> None:
     ]
 
 
+def test_configurations_are_named_and_how_to_use_them_once(tmp_path: Path) -> None:
+    tuned = [replace(IMPROVED, kernel=f"demo/{name}", after=None) for name in "ab"]
+    report.write_application("demo", tuned, tmp_path)
+    lines = list(report.below(report.document("demo", tuned), tmp_path / "demo", tmp_path))
+    assert lines == [
+        "report: demo/report.md",
+        "configuration: demo/a.json",
+        "configuration: demo/b.json",
+        "(r3bench run --with demo -- ./app runs a CUDA application with all that was found)",
+    ]
+
+
 def test_kernels_searched_from_different_texts_of_one_file_are_told() -> None:
     one, other, later = edited("a", 3), edited("b", 30), replace(edited("c", 50), before=edited("a", 3).after or "")
     assert report.mixed([one, other]) == []
