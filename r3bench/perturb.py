@@ -124,9 +124,12 @@ def _half(others: Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]) -
 
 def _filled(values: NDArray[Any], chance: np.random.Generator) -> NDArray[Any]:
     """Zeros replaced by numbers as there are others, of either sign."""
-    there = values[np.isfinite(values) & (values != 0)]
+    zeros = values == 0
+    if not zeros.any():
+        return values
+    there = values[np.isfinite(values) & ~zeros]
     sizes = chance.choice(there, values.shape) if there.size else chance.uniform(0.5, 1.0, values.shape)
-    return np.where(values == 0, sizes * chance.choice((-1, 1), values.shape), values)
+    return np.where(zeros, sizes * chance.choice((-1, 1), values.shape), values)
 
 
 def _within(values: NDArray[Any], chance: np.random.Generator) -> NDArray[Any]:
@@ -250,7 +253,7 @@ def _scalars(parameters: Iterable[Parameter], block: bytes) -> Iterator[tuple[st
         if parameter.kind != "scalar" or parameter.dtype is None:
             continue
         held = block[parameter.offset : parameter.offset + parameter.size]
-        for value in _others(held, parameter.dtype):
+        for value in dict.fromkeys(_others(held, parameter.dtype)):
             if value != held:
                 shown = np.frombuffer(value, parameter.dtype)[0]
                 end = parameter.offset + parameter.size

@@ -17,9 +17,10 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, perf_counter_ns
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,6 +35,7 @@ from tests.benchmarks.source_to_callable import requests
 TARGET = Target(device="cuda", arch="sm_90")
 LEVELS: tuple[tuple[tuple[str, str], ...], ...] = ((), *((("opt-level", str(level)),) for level in (2, 1, 0)))
 TRIES = 3
+_numbers = count(perf_counter_ns())
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,9 @@ def code(cubin: bytes, symbol: str) -> bytes:
 
 
 def assembled(path: Path | None, text: Text, options: assembler.Options = ()) -> tuple[bytes, assembler.Facts]:
+    """From a text that is another each time: newer nvJitLinks remember what they compiled."""
     with assembler.started(path, text.symbol, TARGET.arch, options) as assemble:
-        return assemble(text.ptx)
+        return assemble(text.ptx + b"// %d\n" % next(_numbers))
 
 
 def alone(found: list[Text]) -> None:
@@ -120,12 +123,11 @@ def alone(found: list[Text]) -> None:
 
 def _work(path: Path | None, found: list[Text], seconds: float, answers: Any) -> None:
     assembled(path, found[0])
-    begin, used, count = perf_counter(), processor_s(), 0
+    begin, used, made = perf_counter(), processor_s(), 0
     while perf_counter() - begin < seconds:
-        text = found[count % len(found)]
-        assembled(path, text)
-        count += 1
-    answers.put((count, perf_counter() - begin, processor_s() - used))
+        assembled(path, found[made % len(found)])
+        made += 1
+    answers.put((made, perf_counter() - begin, processor_s() - used))
 
 
 def at_once(found: list[Text], seconds: float) -> None:
@@ -139,8 +141,8 @@ def at_once(found: list[Text], seconds: float) -> None:
         counts = [answers.get() for _ in processes]
         for process in processes:
             process.join()
-        made, used = sum(count for count, _, _ in counts), sum(used for _, _, used in counts)
-        rate = sum(count / took for count, took, _ in counts)
+        made, used = sum(each for each, _, _ in counts), sum(used for _, _, used in counts)
+        rate = sum(each / took for each, took, _ in counts)
         print(f"{workers} at once  {way:10} {rate:.0f} a second, processor {1e3 * used / made:.1f} ms each")
 
 

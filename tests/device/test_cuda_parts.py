@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import closing
 from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
 import pytest
 
-from r3bench.devices import survey
+from r3bench.devices import open_device, survey
+from r3bench.devices.cuda import device as cuda_device
 from r3bench.devices.cuda import nvml, wire
 from r3bench.devices.cuda import survey as cuda_survey
 from r3bench.devices.cuda.outcome import failure
@@ -195,6 +197,14 @@ def with_gpu(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def test_a_gpu_with_driver_and_package_is_usable(with_gpu: pytest.MonkeyPatch) -> None:
     status = survey()[0]
     assert (status.name, status.usable, status.detail) == ("cuda", True, "NVIDIA H200, driver 580.1")
+
+
+def test_auto_takes_a_gpu_that_is_there(with_gpu: pytest.MonkeyPatch) -> None:
+    with_gpu.setattr(cuda_device, "CudaDevice", lambda **options: ("a GPU", options))
+    assert open_device("auto", index=1) == ("a GPU", {"index": 1})
+    with_gpu.setenv("CUDA_VISIBLE_DEVICES", "")
+    with closing(open_device("auto")) as device:
+        assert device.target.device == "cpu"
 
 
 @pytest.mark.parametrize("hidden", ["", "-1"])

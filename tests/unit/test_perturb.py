@@ -91,6 +91,14 @@ def test_every_scalar_takes_other_values_that_fit_its_type() -> None:
     assert struct.unpack("<ib3xd", block[8:]) == (65537, 127, 0.25)
 
 
+def test_no_value_is_tried_twice() -> None:
+    one = LaunchConfig(grid=(1, 1, 1), block=(1, 1, 1))
+    arguments = bytes(8) + struct.pack("<ib3xd", 1, 0, 0.25)  # 1 - 1 is 1 // 2
+    unit = ReplayUnit(index=0, launch=one, arguments=arguments, pointers=(), allocations=())
+    names = [each.name for each in inputs(PARAMETERS, unit, {}) if each.name.startswith("n ")]
+    assert names == ["n = 0", "n = 4", "n = 65537"]
+
+
 def test_of_large_memory_there_are_fewer_changed_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     every = [name for name in changed() if "=" in name]
     monkeypatch.setattr(perturb, "_BYTES", 1)
