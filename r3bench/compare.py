@@ -152,7 +152,7 @@ def differences(
     where NaN was expected, and an infinity only the same infinity.
     """
     held = buffer if isinstance(buffer, Buffer) else Buffer.of(buffer)
-    if _equal(expected, actual):
+    if equal(expected, actual):
         return None
     dtype, shape = _view_as(held)
     before, now = _bits(expected, dtype), _bits(actual, dtype)
@@ -174,7 +174,7 @@ def differences(
     return _difference(held.name, dtype, shape, before, now, places, error, limit)
 
 
-def _equal(expected: Bytes, actual: Bytes) -> bool:
+def equal(expected: Bytes, actual: Bytes) -> bool:
     """Whether all bytes are equal, part by part: what NumPy notes of each then stays in the cache; twice as fast."""
     if expected.size != actual.size:
         return False

@@ -14,10 +14,8 @@ from functools import partial
 from itertools import islice
 from time import perf_counter
 
-import numpy as np
-
 from r3bench import perturb, remix
-from r3bench.compare import NOWHERE, Tolerance, buffers, judge, non_finite
+from r3bench.compare import NOWHERE, Tolerance, buffers, equal, judge, non_finite
 from r3bench.devices import Bytes, Memory, open_device
 from r3bench.errors import DeviceUnavailable
 from r3bench.model import Level, Outcome, ReplayUnit, Status, Variant, Verdict
@@ -250,7 +248,7 @@ def _looked_at(placement: Placement, material: Material, compiler: Builder, time
 
 def _same(before: Bytes, now: Bytes) -> Bytes:
     """What is there now: the very array that was there before, if it is equal, which a device may hold already."""
-    return before if np.array_equal(before, now) else now
+    return before if equal(before, now) else now
 
 
 def _inexact(placement: Placement) -> dict[str, Tolerance]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from r3bench.compare import Buffer, buffers, default_tolerance
+from r3bench.compare import Buffer, buffers, default_tolerance, equal
 from r3bench.model import Parameter, ReplayUnit
 
 Bytes = NDArray[np.uint8]
@@ -89,8 +89,10 @@ def values(unit: ReplayUnit, before: Mapping[str, Bytes], seed: int = 0) -> Iter
 def _jittered(spread: float) -> Change:
     def change(values: NDArray[Any], chance: np.random.Generator) -> NDArray[Any]:
         with np.errstate(over="ignore", invalid="ignore"):
-            moved = (values * (1 + chance.uniform(-spread, spread, values.shape))).astype(values.dtype)
-        return np.where(np.isfinite(moved), moved, values)
+            moved = values * chance.uniform(1 - spread, 1 + spread, values.shape)
+            moved = moved.astype(values.dtype, copy=False)
+        finite = np.isfinite(moved)
+        return moved if finite.all() else np.where(finite, moved, values)
 
     return change
 
@@ -115,9 +117,9 @@ def _half(others: Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]) -
     """Put others in the place of half of the elements, and of one at least."""
 
     def change(values: NDArray[Any], chance: np.random.Generator) -> NDArray[Any]:
-        chosen = chance.random(values.shape) < 0.5
+        chosen = chance.integers(0, 2, values.shape, np.bool_)
         chosen[chance.integers(0, values.size)] = True
-        return np.where(chosen, others(values, chance), values).astype(values.dtype)
+        return np.where(chosen, others(values, chance), values).astype(values.dtype, copy=False)
 
     return change
 
@@ -196,7 +198,7 @@ def _changed(
 ) -> dict[str, Bytes] | None:
     """Memory with these buffers changed; None where that is as it was."""
     found = {buffer.name: _with(before[buffer.name], buffer.dtype, lambda v: change(v, chance)) for buffer in held}
-    same = all(np.array_equal(found[name], before[name]) for name in found)
+    same = all(equal(found[name], before[name]) for name in found)
     return None if same else {**before, **found}
 
 
@@ -225,7 +227,7 @@ def _shuffled(unit: ReplayUnit, before: Mapping[str, Bytes], chance: np.random.G
     for buffer in _plain_buffers(unit):
         if buffer.dtype not in _FLOATS and buffer.dtype != "bool":
             found[buffer.name] = _frozen(chance.permutation(before[buffer.name].view(buffer.dtype)))
-    same = all(np.array_equal(found[name], before[name]) for name in before)
+    same = all(equal(found[name], before[name]) for name in before)
     return None if same else found
 
 
