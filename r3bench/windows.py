@@ -56,7 +56,7 @@ GPU = Procedure(
     window_ns=500_000.0, clones=1024, warm_up_ns=150_000_000.0, ring_bytes=1 << 33, cold_bytes=120_000_000, margin=0.01
 )
 # Making a graph of a launch takes longer than the launch of a small kernel: a ranking has few in its windows.
-GPU_RANKING = replace(GPU, clones=128, windows=5, warm_up_ns=1_000_000.0, cold_bytes=1, flush=True)
+GPU_RANKING = replace(GPU, clones=64, windows=5, warm_up_ns=1_000_000.0, cold_bytes=1, flush=True)
 
 # Memories of a window that a contest's candidate is launched on alone. One that is right there without computing on a
 # twentieth of them only is met with by 96 % of the contests, and a claim takes two.
@@ -284,7 +284,7 @@ def fit(arms: Sequence[Arm], ring: Ring, procedure: Procedure) -> tuple[int, lis
         tries = 1 if 1 < clones <= ring.fitted else 3
         times = [windows(arm, ring, clones, tries, procedure.timeout_s) for arm in arms]
         spent += clones * sum(map(sum, times))
-        if ring.apart:  # what is restored and flushed between its launches keeps a GPU at work, and takes far longer
+        if ring.apart or ring.flushed:  # what is restored and flushed in between keeps a GPU at work, and takes longer
             spent = max(spent, perf_counter_ns() - begin)
         if (more := _enough(ring, procedure, clones, min(map(min, times)))) > clones:
             clones = more
