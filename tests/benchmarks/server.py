@@ -9,8 +9,8 @@
 - *rebuild*: nvcc and a run of the application for each candidate, against the same. Asked: 20 times.
 - *kill*: a process of the server's is killed every two seconds: every request is answered, none twice. What does not
   match is told in full: a GPU refuses 7 of the first 396 draws, whose threads want more registers than there are.
-- *growth*: memory of this process, its workers and the largest of these, over 10,000 evaluations or as many as there is time for. Asked: at
-  most the captures and 300 MB, and no growth.
+- *growth*: memory of this process, its workers and the largest of these, over 10,000 evaluations or as many as there
+  is time for. Asked: at most the captures and 300 MB, and no growth.
 - *large*: a capture of 1 GB, from the first request to the verdict on the device. Asked on the H200: 3 s.
 
     python -m tests.benchmarks.server cpu|cuda PART[=SECONDS] ...
@@ -309,7 +309,8 @@ def growth(device: str, seconds: float, cache: Path) -> None:
             pids = [os.getpid(), *descendants(os.getpid())]
             own, *workers = [resident_bytes(pid) // MIB for pid in pids]
             sizes.append((done, own, sum(workers), max(workers)))
-    told = "; ".join(f"{at}: {own} + {workers} ({most})" for at, own, workers, most in sizes[:1] + sizes[1 :: max(1, len(sizes) // 6)])
+    few = sizes[:1] + sizes[1 :: max(1, len(sizes) // 6)]
+    told = "; ".join(f"{at}: {own} + {workers} ({most})" for at, own, workers, most in few)
     print(f"growth   MiB of this process + all its workers (the largest) after so many evaluations: {told}")
 
 
