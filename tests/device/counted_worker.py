@@ -129,6 +129,9 @@ class Driver(ModuleType):
         self._note("cuMemSetAccess")
         return (Result.CUDA_SUCCESS,)
 
+    def cuMemcpyDtoD(self, to: int, source: int, nbytes: int) -> Any:
+        return self._copied(to, source, nbytes, "cuMemcpyDtoD")
+
     # -- waiting --
 
     def cuCtxSynchronize(self) -> Any:

@@ -87,6 +87,23 @@ def test_an_evaluation_takes_one_run_one_restore_and_two_comparisons(
     assert {name for name in device.spent if device.spent[name] != asked[name]} == {"compare", "worker"}
 
 
+def test_what_other_contents_hold_too_is_not_sent_again(counted: tuple[CudaDevice, Counted]) -> None:
+    device, since = counted
+    made = case({"x": np.arange(1.0, 9.0), "y": np.zeros(8)}, ["y"])
+    others = [np.full(8, value).view(np.uint8) for value in (7.0, 9.0)]
+    for data in (*made.before.values(), *others):
+        data.flags.writeable = False
+    device.allocate(made.unit, made.before)
+    for poison in others:
+        since()
+        memory = device.allocate(made.unit, {**made.before, "y": poison})
+        copies = since()
+        assert (copies["cuMemcpyDtoD"], copies["cuMemcpyHtoD"]) == (1, 1)
+        found = device.download(memory)
+        assert found["x"].tobytes() == made.before["x"].tobytes()
+        assert found["y"].tobytes() == poison.tobytes()
+
+
 def test_what_a_launch_found_is_gone_with_what_comes_next(counted: tuple[CudaDevice, Counted]) -> None:
     device, _ = counted
     held = unit()

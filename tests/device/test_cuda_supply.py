@@ -72,9 +72,9 @@ class FakeWorker:
         held = [Buffer(*each) for each in message["buffers"]]
         layout = packed(held)
         data = os.pread(fd, layout.nbytes, 0)
-        self._contents[message["id"]] = {
-            each.name: data[layout.offsets[each.name] : layout.offsets[each.name] + each.nbytes] for each in held
-        }
+        sent = {each.name: data[layout.offsets[each.name] : layout.offsets[each.name] + each.nbytes] for each in held}
+        same = {name: self._contents[message["like"]][name] for name in message["same"]}
+        self._contents[message["id"]] = sent | same
         return {}
 
     def make(self, message: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import count
@@ -49,16 +49,20 @@ class Exchange:
 class Contents:
     """Bytes of some buffers that the worker keeps on the GPU, uploaded when they are first needed there.
 
-    ``owner`` is what must live as long, so that nothing else takes the identity of its arrays.
+    ``owner`` is what must live as long, so that nothing else takes the identity of its arrays. ``like`` has the same
+    bytes in the buffers that ``same`` names, at the same places.
     """
 
     buffers: tuple[Buffer, ...]
     arrays: Mapping[str, Bytes]
     owner: object = None
+    like: Contents | None = None
+    same: frozenset[str] = frozenset()
     number: int = field(default_factory=lambda: next(_numbers))
 
-    def lay_out(self, exchange: Exchange) -> int:
-        """Put the bytes as the worker expects them into the file that is exchanged; its descriptor."""
+    def lay_out(self, exchange: Exchange, without: Collection[str] = ()) -> int:
+        """Put the bytes as the worker expects them into the file that is exchanged, but for those of some buffers; its
+        descriptor."""
         layout = packed(self.buffers)
         fd, data = exchange.room(layout.nbytes)
 
@@ -70,6 +74,7 @@ class Contents:
         parts = [
             (self.arrays[buffer.name], layout.offsets[buffer.name], begin)
             for buffer in self.buffers
+            if buffer.name not in without
             for begin in range(0, buffer.nbytes, _PART_BYTES)
         ]
         if layout.nbytes <= _PART_BYTES:
@@ -113,12 +118,15 @@ class Recorded:
         self._rules: dict[Hashable, Rules] = {}
 
     def take_over(self, others: Iterable[Recorded]) -> None:
-        """Share what was recorded with a unit that has the same arrays at the same places."""
+        """Share what was recorded with a unit that has the same arrays at the same places, or some of them."""
         for other in others:
-            if self.buffers == other.buffers and all(
-                other._given[name] is array for name, array in self._given.items()
-            ):
-                self.before = other.before
+            if self.buffers == other.buffers:
+                same = frozenset(name for name, array in self._given.items() if other._given[name] is array)
+                if len(same) == len(self._given):
+                    self.before = other.before
+                    return
+                if len(same) > len(self.before.same):
+                    self.before = Contents(self.buffers, self.arrays, like=other.before, same=same)
 
     def expected(self, given: Mapping[str, Bytes]) -> tuple[Contents | None, bool]:
         """What of these is not what was there before, as contents; and whether they are kept for the next time."""

@@ -165,8 +165,11 @@ class Supply:
     def contents(self, worker: Worker, contents: Contents) -> None:
         if contents.number in worker.contents:
             return
-        fd = contents.lay_out(self.exchange)
+        like = contents.like if contents.like and contents.like.number in worker.contents else None
+        same = sorted(contents.same) if like else []
+        fd = contents.lay_out(self.exchange, same)
         message = {"op": "contents", "id": contents.number, "buffers": [wired(each) for each in contents.buffers]}
+        message |= {"like": like.number if like else None, "same": same}
         self.ask(worker, message, "uploading recorded contents", fds=[fd])
         worker.contents.add(contents.number)
 

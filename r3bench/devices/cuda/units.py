@@ -100,14 +100,22 @@ class Units:
 
     # -- contents --
 
-    def put(self, identity: int, buffers: Sequence[Buffer], fd: int) -> None:
-        """Keep the bytes in a file, laid out as :func:`placement.packed` does."""
-        layout = packed(buffers)
+    def put(
+        self, identity: int, buffers: Sequence[Buffer], fd: int, like: int | None = None, same: Sequence[str] = ()
+    ) -> None:
+        """Keep the bytes in a file, laid out as :func:`placement.packed` does; those of some buffers are the ``same``
+        as in other contents, and come from there."""
+        layout, there = packed(buffers), None if like is None else self.contents[like]
         place, held = self._vault(layout.nbytes)
-        self.space.open([place])
+        self.space.open([place] if there is None else [place, there.place])
         with mmap.mmap(fd, layout.nbytes, mmap.MAP_SHARED | mmap.MAP_POPULATE, mmap.PROT_READ) as shared:
             data = np.frombuffer(shared, np.uint8)
-            call(cuda.cuMemcpyHtoD, held.start, data.ctypes.data, layout.nbytes)
+            for buffer in filter(lambda each: each.nbytes, buffers):
+                offset = layout.offsets[buffer.name]
+                if there is not None and buffer.name in same:
+                    call(cuda.cuMemcpyDtoD, held.start + offset, there.at(buffer.name), buffer.nbytes)
+                else:
+                    call(cuda.cuMemcpyHtoD, held.start + offset, data.ctypes.data + offset, buffer.nbytes)
             del data
         os.close(fd)
         self.contents[identity] = Contents(place, held, layout.offsets)

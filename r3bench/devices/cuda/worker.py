@@ -117,7 +117,8 @@ class Worker:
     # -- memory --
 
     def put(self, message: Message, fds: list[int]) -> Message:
-        self.units.put(message["id"], [Buffer(*each) for each in message["buffers"]], fds[0])
+        buffers = [Buffer(*each) for each in message["buffers"]]
+        self.units.put(message["id"], buffers, fds[0], message["like"], message["same"])
         return {}
 
     def drop(self, message: Message, fds: list[int]) -> Message:
