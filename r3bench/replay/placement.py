@@ -106,8 +106,7 @@ class Placement:
 
     def release(self) -> None:
         self.ring.release()
-        while self._probes:
-            self.device.release(self._probes.pop())
+        self._release_probes()
 
     def check(self, memory: Memory) -> Verdict:
         """Judge a memory on which a kernel was launched once."""
@@ -163,8 +162,20 @@ class Placement:
 
         try:
             found = self._remember(measure)
-            self._probes = [self.device.allocate(held.unit, before) for before in found.probes]
+            self.original, self._kernel = found, kernel
+            self._allocate_probes()
         finally:
             while kept:
                 self.device.release(kept.pop())
-        self.original, self._kernel = found, kernel
+
+    def _allocate_probes(self) -> None:
+        """Both, or none where the device has no room for them."""
+        with suppress(LaunchError):
+            for before in self.original.probes:
+                self._probes.append(self.device.allocate(self.material.unit, before))
+            return
+        self._release_probes()
+
+    def _release_probes(self) -> None:
+        while self._probes:
+            self.device.release(self._probes.pop())

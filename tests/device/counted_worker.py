@@ -27,6 +27,7 @@ GRANULE = 2 << 20
 class Result(IntEnum):
     CUDA_SUCCESS = 0
     CUDA_ERROR_INVALID_VALUE = 1
+    CUDA_ERROR_OUT_OF_MEMORY = 2
 
 
 class Names:
@@ -54,6 +55,8 @@ class Driver(ModuleType):
         super().__init__("cuda.bindings.driver")
         self._calls = Path(os.environ["R3BENCH_CALLS"]).open("a", buffering=1)  # noqa: SIM115
         self._handles = count(1)
+        self._memory_bytes = int(os.environ.get("R3BENCH_MEMORY", 1 << 33))
+        self._held: dict[int, int] = {}
         self._arenas: list[mmap.mmap] = []
         self._captured: list[tuple[Any, ...]] | None = None
 
@@ -92,7 +95,7 @@ class Driver(ModuleType):
         return Result.CUDA_SUCCESS, 9
 
     def cuMemGetInfo(self) -> Any:
-        return Result.CUDA_SUCCESS, 1 << 33, 1 << 33
+        return Result.CUDA_SUCCESS, self._memory_bytes, self._memory_bytes
 
     def cuMemGetAllocationGranularity(self, *what: Any) -> Any:
         return Result.CUDA_SUCCESS, GRANULE
@@ -110,6 +113,19 @@ class Driver(ModuleType):
         self._arenas.append(mmap.mmap(-1, min(nbytes, 1 << 30), mmap.MAP_PRIVATE))
         start = ctypes.addressof(ctypes.c_char.from_buffer(self._arenas[-1]))
         return Result.CUDA_SUCCESS, -(-start // GRANULE) * GRANULE
+
+    def cuMemCreate(self, nbytes: int, properties: Any, flags: int) -> Any:
+        """Memory of the device while there is some; the host always has more."""
+        there = properties.location.type == crc32(b"CU_MEM_LOCATION_TYPE_DEVICE")
+        if there and sum(self._held.values()) + nbytes > self._memory_bytes:
+            return (Result.CUDA_ERROR_OUT_OF_MEMORY, None)
+        handle = next(self._handles)
+        self._held[handle] = nbytes if there else 0
+        return Result.CUDA_SUCCESS, handle
+
+    def cuMemRelease(self, handle: int) -> Any:
+        del self._held[handle]
+        return (Result.CUDA_SUCCESS,)
 
     def _copied(self, to: int, source: int, nbytes: int, name: str) -> Any:
         self._note(name)

@@ -12,7 +12,7 @@ import pytest
 
 from r3bench.devices.cuda import process
 from r3bench.devices.cuda.device import CudaDevice
-from r3bench.errors import DeviceFault
+from r3bench.errors import DeviceFault, LaunchError
 from r3bench.model import Binary, Status
 from r3bench.testing.contract import Case, case
 
@@ -85,6 +85,28 @@ def test_an_evaluation_takes_one_run_one_restore_and_two_comparisons(
     assert device.compare(memory, expected).status is Status.MATCH  # what a timed launch left
     assert since() == {"cuMemSetAccess": 1, "cuMemcpyDtoDAsync": 1, "r3_compare": 1, "cuMemcpyDtoH": 1}
     assert {name for name in device.spent if device.spent[name] != asked[name]} == {"compare", "worker"}
+
+
+def test_a_unit_of_more_than_half_of_the_memory_is_read_from_the_host(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(process, "_PROGRAM", "tests.device.counted_worker")
+    monkeypatch.setenv("R3BENCH_CALLS", str(tmp_path / "calls"))
+    monkeypatch.setenv("R3BENCH_MEMORY", str(160 << 20))
+    values = np.arange(82.0 * (1 << 17))  # of the rest, the worker's own tables take nearly all
+    made = case({"x": values}, ["x"])
+    with closing(CudaDevice(index=0)) as device:
+        memory, loaded = device.allocate(made.unit, made.before), device.load(kernel(device))
+        for _ in range(2):
+            device.restore(memory)
+            device.launch(loaded, memory, made.unit.launch)
+            doubled = np.concatenate([2 * values[:8], values[8:]])
+            assert device.compare(memory, made.expect(x=doubled)).status is Status.MATCH
+            assert device.compare(memory, made.before).status is Status.MISMATCH
+        with pytest.raises(LaunchError, match="out of memory"):
+            device.allocate(made.unit, made.before)
+        device.release(memory)
+        device.allocate(made.unit, made.before)
 
 
 def test_what_other_contents_hold_too_is_not_sent_again(counted: tuple[CudaDevice, Counted]) -> None:

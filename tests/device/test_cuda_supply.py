@@ -336,7 +336,8 @@ def test_code_for_something_else_is_not_sent(device: CudaDevice) -> None:
 def test_contents_are_laid_out_in_parts_by_several(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_module, "_PART_BYTES", 100)
     arrays = {"x": np.arange(1050, dtype=np.uint32).view(np.uint8), "y": np.arange(99, dtype=np.uint8)}
-    contents = Contents(tuple(Buffer(name, None, data.nbytes, 256) for name, data in arrays.items()), arrays)
+    buffers = tuple(Buffer(name, None, data.nbytes, 256) for name, data in arrays.items())
+    contents = Contents(buffers, arrays, unit_bytes=4299)
     exchange, layout = Exchange(), packed(contents.buffers)
     laid_out = os.pread(contents.lay_out(exchange), layout.nbytes, 0)
     for name, data in arrays.items():

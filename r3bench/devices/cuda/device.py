@@ -72,8 +72,8 @@ class CudaDevice:
         that takes a fresh process, what launches left in other memories is lost: they are restored.
         """
         needed, most = sum(buffer.nbytes for buffer in buffers(unit)), int(self.hello["memory_bytes"])
-        if 2 * needed > most:  # its recorded contents are there, too
-            raise LaunchError(f"out of memory: unit {unit.index} needs {2 * needed} bytes, and the GPU has {most}")
+        if needed > most:  # of more than half, the recorded contents stay on the host
+            raise LaunchError(f"out of memory: unit {unit.index} needs {needed} bytes, and the GPU has {most}")
         memory = CudaMemory(self._recorded_as(unit, before))
         memory.recorded.copies += 1
         self._supply.add(memory)

@@ -47,7 +47,8 @@ class Exchange:
 
 @dataclass(eq=False, slots=True)
 class Contents:
-    """Bytes of some buffers that the worker keeps on the GPU, uploaded when they are first needed there.
+    """Bytes of some buffers that the worker keeps for the GPU, uploaded when they are first needed there; for a unit of
+    so many bytes.
 
     ``owner`` is what must live as long, so that nothing else takes the identity of its arrays. ``like`` has the same
     bytes in the buffers that ``same`` names, at the same places.
@@ -55,6 +56,7 @@ class Contents:
 
     buffers: tuple[Buffer, ...]
     arrays: Mapping[str, Bytes]
+    unit_bytes: int
     owner: object = None
     like: Contents | None = None
     same: frozenset[str] = frozenset()
@@ -108,7 +110,8 @@ class Recorded:
         self.arrays = {buffer.name: kept(before, buffer.name, buffer.nbytes) for buffer in self.buffers}
         self.arguments = np.frombuffer(unit.arguments, np.uint8)
         check_pointers(unit, {**self.arrays, ARGUMENTS: self.arguments})
-        self.before = Contents(self.buffers, self.arrays)
+        self.nbytes = sum(buffer.nbytes for buffer in self.buffers)
+        self.before = Contents(self.buffers, self.arrays, self.nbytes)
         self._given = {buffer.name: before[buffer.name] for buffer in self.buffers}
         self.shared = not any(given.flags.writeable for given in self._given.values())
         self.copies = 0
@@ -126,7 +129,7 @@ class Recorded:
                     self.before = other.before
                     return
                 if len(same) > len(self.before.same):
-                    self.before = Contents(self.buffers, self.arrays, like=other.before, same=same)
+                    self.before = Contents(self.buffers, self.arrays, self.nbytes, like=other.before, same=same)
 
     def expected(self, given: Mapping[str, Bytes]) -> tuple[Contents | None, bool]:
         """What of these is not what was there before, as contents; and whether they are kept for the next time."""
@@ -135,10 +138,11 @@ class Recorded:
             return None, True
         arrays = {b.name: np.ascontiguousarray(given[b.name]).reshape(-1).view(np.uint8) for b in differing}
         if any(given[b.name].flags.writeable for b in differing):
-            return Contents(differing, arrays), False
+            return Contents(differing, arrays, self.nbytes), False
         key = tuple(id(given[b.name]) for b in differing)
         if key not in self._expected:
-            self._expected[key] = Contents(differing, arrays, [given[b.name] for b in differing])
+            owner = [given[b.name] for b in differing]
+            self._expected[key] = Contents(differing, arrays, self.nbytes, owner)
         return self._expected[key], True
 
     def least(self, name: str, given: Bytes, dtype: str, tolerance: Tolerance) -> float:

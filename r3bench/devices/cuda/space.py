@@ -39,10 +39,9 @@ class Space:
     """Maps memory of one device. New ranges cannot be touched until :meth:`open` or :meth:`only` says so."""
 
     def __init__(self, device: int) -> None:
-        self._properties = cuda.CUmemAllocationProp()
-        self._properties.type = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-        self._properties.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-        self._properties.location.id = device
+        kinds = cuda.CUmemLocationType
+        self._properties = self._pinned(kinds.CU_MEM_LOCATION_TYPE_DEVICE, device)
+        self._host = self._pinned(kinds.CU_MEM_LOCATION_TYPE_HOST_NUMA, max(0, attribute("HOST_NUMA_ID", device)))
         minimum = cuda.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
         if GRANULE % call(cuda.cuMemGetAllocationGranularity, self._properties, minimum):
             raise CudaError(801, "this device maps memory in other pieces than 2 MiB", "cuMemGetAllocationGranularity")
@@ -54,6 +53,14 @@ class Space:
         self._reserved: list[Range] = []
         self._open: set[Place] = set()
         self._always: set[Place] = set()
+
+    @staticmethod
+    def _pinned(kind: Any, number: int) -> cuda.CUmemAllocationProp:
+        """Memory of the device, or of the host where the device reads it: so much slower."""
+        made = cuda.CUmemAllocationProp()
+        made.type = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        made.location.type, made.location.id = kind, number
+        return made
 
     @staticmethod
     def _access(device: int, usable: bool) -> cuda.CUmemAccessDesc:
@@ -71,13 +78,14 @@ class Space:
 
     # -- places --
 
-    def map(self, nbytes: int, *, always: bool = False) -> Place:
-        """So much memory (whole granules) anywhere; ``always``: it stays open whatever :meth:`only` is told."""
+    def map(self, nbytes: int, *, always: bool = False, host: bool = False) -> Place:
+        """So much memory (whole granules) anywhere, of the ``host`` where that is asked for; ``always``: it stays open
+        whatever :meth:`only` is told."""
         start = self._free[nbytes].pop() if self._free[nbytes] else self._next
         if start + nbytes > self._arena.end:
             raise CudaError(2, "the address space kept for units is used up", "map")
         try:
-            place = self._backed(Range(start, start + nbytes))
+            place = self._backed(Range(start, start + nbytes), self._host if host else self._properties)
         except CudaError:
             if start != self._next:
                 self._free[nbytes].append(start)
@@ -93,7 +101,7 @@ class Space:
         whole = self.reserve(wanted)
         if whole is None:
             return None
-        place = self._backed(wanted)
+        place = self._backed(wanted, self._properties)
         self._recorded[place] = whole
         return place
 
@@ -112,8 +120,9 @@ class Space:
                 call(cuda.cuMemAddressFree, start, whole.nbytes)
         return None
 
-    def _backed(self, place: Range) -> Place:
-        return Place(place, call(cuda.cuMemCreate, place.nbytes, self._properties, 0))
+    @staticmethod
+    def _backed(place: Range, properties: cuda.CUmemAllocationProp) -> Place:
+        return Place(place, call(cuda.cuMemCreate, place.nbytes, properties, 0))
 
     def unmap(self, place: Place) -> None:
         """Give the memory back; what still runs is waited for."""

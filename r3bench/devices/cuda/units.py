@@ -101,12 +101,19 @@ class Units:
     # -- contents --
 
     def put(
-        self, identity: int, buffers: Sequence[Buffer], fd: int, like: int | None = None, same: Sequence[str] = ()
+        self,
+        identity: int,
+        buffers: Sequence[Buffer],
+        fd: int,
+        *,
+        like: int | None,
+        same: Sequence[str],
+        host: bool,
     ) -> None:
-        """Keep the bytes in a file, laid out as :func:`placement.packed` does; those of some buffers are the ``same``
-        as in other contents, and come from there."""
+        """Keep the bytes in a file, laid out as :func:`placement.packed` does, on the GPU or, where they leave no room
+        there, on the ``host``; those of some buffers are the ``same`` as in other contents, and come from there."""
         layout, there = packed(buffers), None if like is None else self.contents[like]
-        place, held = self._vault(layout.nbytes)
+        place, held = self._vault(layout.nbytes, host=host)
         self.space.open([place] if there is None else [place, there.place])
         with mmap.mmap(fd, layout.nbytes, mmap.MAP_SHARED | mmap.MAP_POPULATE, mmap.PROT_READ) as shared:
             data = np.frombuffer(shared, np.uint8)
@@ -120,14 +127,14 @@ class Units:
         os.close(fd)
         self.contents[identity] = Contents(place, held, layout.offsets)
 
-    def _vault(self, nbytes: int) -> tuple[Place, Range]:
+    def _vault(self, nbytes: int, *, host: bool) -> tuple[Place, Range]:
         """Room among other contents, or in memory of its own: access is given to all in a piece at once."""
-        for place in {contents.place for contents in self.contents.values()}:
+        for place in () if host else {contents.place for contents in self.contents.values()}:
             taken = (contents.range for contents in self.contents.values() if contents.place is place)
             found = gap(place.range, taken, nbytes)
             if found is not None:
                 return place, found
-        place = self.space.map(max(VAULT, nbytes))
+        place = self.space.map(nbytes if host else max(VAULT, nbytes), host=host)
         return place, Range(place.start, place.start + nbytes)
 
     def drop(self, identity: int) -> None:

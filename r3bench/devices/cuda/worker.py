@@ -118,7 +118,8 @@ class Worker:
 
     def put(self, message: Message, fds: list[int]) -> Message:
         buffers = [Buffer(*each) for each in message["buffers"]]
-        self.units.put(message["id"], buffers, fds[0], message["like"], message["same"])
+        how = {name: message[name] for name in ("like", "same", "host")}
+        self.units.put(message["id"], buffers, fds[0], **how)
         return {}
 
     def drop(self, message: Message, fds: list[int]) -> Message:
