@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 from replay_case import FakeCompiler, capture, programs, variant
 
-from r3bench.errors import CaptureError, DeviceFault
-from r3bench.model import Capture, LaunchConfig, LaunchRule, Outcome, Status, Variant, content_id
-from r3bench.replay import Failure, Placement, attempt, placement, read_material, replay
+from r3bench.devices import Bytes, Memory
+from r3bench.errors import CaptureError, DeviceFault, LaunchError
+from r3bench.model import Capture, LaunchConfig, LaunchRule, Outcome, ReplayUnit, Status, Variant, content_id
+from r3bench.replay import Failure, Placement, attempt, build, evaluate, placement, read_material, replay
 from r3bench.server import ReplayServer
 from r3bench.stats import Comparison, Decision
 from r3bench.testing import FakeDevice
+from r3bench.testing.fake import FakeMemory
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +171,37 @@ def test_a_placement_counts_its_clones(recorded: Capture) -> None:
     assert placement.nbytes == 3 * 2 * 128
     placement.release()
     assert placement.nbytes == 0
+
+
+class Small(FakeDevice):
+    """A device with room for so many memories."""
+
+    room = 0
+    taken = 0
+
+    def allocate(self, unit: ReplayUnit, before: Mapping[str, Bytes]) -> FakeMemory:
+        if self.taken == self.room:
+            raise LaunchError("out of memory")
+        self.taken += 1
+        return super().allocate(unit, before)
+
+    def release(self, memory: Memory) -> None:
+        self.taken -= 1
+        super().release(memory)
+
+
+@pytest.mark.parametrize(("room", "probes"), [(1, 0), (2, 0), (3, 2)])
+def test_a_device_with_little_room_verifies_on_what_fits(recorded: Capture, room: int, probes: int) -> None:
+    device, material = Small(programs()), read_material(recorded, 0)
+    device.room, device.room_bytes = room, 1
+    placement = Placement(device, material, build(material, Variant(), device.target, FakeCompiler()))
+    for name, status in (("add", Status.MATCH), ("nothing", Status.MISMATCH)):
+        made = build(material, variant(name), device.target, FakeCompiler())
+        found = evaluate(placement, variant(name), made, timing="none")
+        assert found.verdict.status is status
+        assert device.taken == 1 + probes
+    placement.release()
+    assert device.taken == 0
 
 
 def test_bytes_that_change_are_counted_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
