@@ -11,7 +11,10 @@
   match is told in full: a GPU refuses 7 of the first 396 draws, whose threads want more registers than there are.
 - *growth*: memory of this process, its workers and the largest of these, over 10,000 evaluations or as many as there
   is time for. Asked: at most the captures and 300 MB, and no growth.
-- *large*: a capture of 1 GB, from the first request to the verdict on the device. Asked on the H200: 3 s.
+- *large*: a capture of 1 GB, from the first request to the verdict on the device. Asked on the H200: 3 s. Then the same
+  where the GPU reads what was recorded from the host.
+- *dask*: configurations of one kernel a second through a cluster of one worker, against those without. Asked on the
+  H200: 90 %. For a CPU: tests/benchmarks/cluster.py.
 
     python -m tests.benchmarks.server cpu|cuda PART[=SECONDS] ...
 """
@@ -37,7 +40,9 @@ from time import perf_counter, process_time, sleep
 import numpy as np
 
 from r3bench import remix, store
+from r3bench.devices import Device
 from r3bench.devices.cuda import nvml, survey
+from r3bench.devices.cuda.device import CudaDevice
 from r3bench.model import (
     Allocation,
     Capture,
@@ -54,12 +59,13 @@ from r3bench.record.images import find_nvcc
 from r3bench.server import ReplayServer
 from r3bench.space import Space
 from r3bench.store import UnitContents, text_sha256
+from tests.benchmarks import cluster
 from tests.benchmarks.machine import describe
 
 ROOT = Path(__file__).parents[2]
 CORES = len(os.sched_getaffinity(0))
 IN_FLIGHT = 4 * CORES
-SECONDS = {"rate": 40, "source": 15, "cold": 20, "rebuild": 30, "kill": 40, "growth": 60, "large": 30}
+SECONDS = {"rate": 40, "source": 15, "cold": 20, "rebuild": 30, "kill": 40, "growth": 60, "large": 30, "dask": 25}
 MIB = 1 << 20
 
 
@@ -360,10 +366,32 @@ def large(device: str, seconds: float, cache: Path) -> None:
             print(f"large    1 GB, {what} request to verdict {outcome.verdict.status.value}: {took:.2f} s")
             spent = ", ".join(f"{name} {seconds:.2f}" for name, seconds in server.device.spent.items())
             print(f"large    s of the device by now: {spent}; ms of the request: {stages([outcome])}")
+    if device == "cuda":
+        with ReplayServer(small_gpu, cache=cache / "builds") as server:
+            for what in ("first", "second"):
+                begin = perf_counter()
+                outcome = server.submit(capture, Variant(), 0, "none").result(seconds)
+                status, took = outcome.verdict.status, perf_counter() - begin
+                print(f"large    1 GB read from the host, {what} request to verdict {status}: {took:.2f} s")
+
+
+def small_gpu() -> Device:
+    """A GPU that seems to have so little memory that what was recorded of 1 GB stays on the host."""
+    found = CudaDevice(index=0)
+    found.hello["memory_bytes"] = (2 << 30) - 1
+    return found
+
+
+def dask(device: str, seconds: float, cache: Path) -> None:
+    if device == "cuda":
+        cluster.cuda(round(20 * seconds))
+    else:
+        print("dask     not measured: python -m tests.benchmarks.cluster cpu")
 
 
 PARTS: dict[str, Callable[[str, float, Path], None]] = {
-    "rate": rate, "source": source, "cold": cold, "rebuild": rebuild, "kill": kill, "growth": growth, "large": large
+    "rate": rate, "source": source, "cold": cold, "rebuild": rebuild, "kill": kill, "growth": growth, "large": large,
+    "dask": dask,
 }  # fmt: skip
 
 

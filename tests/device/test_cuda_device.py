@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from cuda_case import TEXT, lone
 from run_kernel import Runner
 
 from r3bench.devices import Device, Memory, open_device
+from r3bench.devices.cuda.device import CudaDevice
 from r3bench.devices.cuda.memory import CudaMemory
 from r3bench.devices.cuda.process import OURS
 from r3bench.errors import DeviceFault, LaunchError
@@ -48,6 +50,18 @@ def test_a_carveout_is_taken_as_recorded(device: Device, build: Build) -> None:
     same(device.download(memory), one.expect(x=np.array([2.0, 1, 1, 1])))
     with pytest.raises(LaunchError, match="refused"):
         device.launch(device.load(build("doubled")), memory, replace(one.unit.launch, carveout=1000))
+
+
+def test_a_unit_of_more_than_half_of_the_memory_is_read_from_the_host(build: Build) -> None:
+    one = lone()
+    with closing(CudaDevice(index=0)) as device:
+        device.hello["memory_bytes"] = 2 * sum(data.nbytes for data in one.before.values()) - 1
+        memory, kernel = device.allocate(one.unit, one.before), device.load(build("doubled"))
+        for _ in range(2):
+            device.restore(memory)
+            device.launch(kernel, memory, one.unit.launch)
+            assert device.compare(memory, one.expect(x=np.array([2.0, 1, 1, 1]))).status is Status.MATCH
+            assert device.compare(memory, one.before).status is Status.MISMATCH
 
 
 def test_units_take_turns_where_they_were_recorded(device: Device, build: Build) -> None:
