@@ -41,7 +41,9 @@ class Space:
     def __init__(self, device: int) -> None:
         kinds = cuda.CUmemLocationType
         self._properties = self._pinned(kinds.CU_MEM_LOCATION_TYPE_DEVICE, device)
-        self._host = self._pinned(kinds.CU_MEM_LOCATION_TYPE_HOST_NUMA, max(0, attribute("HOST_NUMA_ID", device)))
+        nearest = cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID
+        node = int(try_call(cuda.cuDeviceGetAttribute, nearest, device) or 0)  # older drivers know none, and say -1
+        self._host = self._pinned(kinds.CU_MEM_LOCATION_TYPE_HOST_NUMA, max(0, node))
         minimum = cuda.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
         if GRANULE % call(cuda.cuMemGetAllocationGranularity, self._properties, minimum):
             raise CudaError(801, "this device maps memory in other pieces than 2 MiB", "cuMemGetAllocationGranularity")
