@@ -55,8 +55,9 @@ RANKING = replace(CPU, windows=5, warm_up_ns=0.0, clones=32)
 GPU = Procedure(
     window_ns=500_000.0, clones=1024, warm_up_ns=150_000_000.0, ring_bytes=1 << 33, cold_bytes=120_000_000, margin=0.01
 )
-# Making a graph of a launch takes longer than the launch of a small kernel: a ranking has few in its windows.
-GPU_RANKING = replace(GPU, clones=64, windows=5, warm_up_ns=1_000_000.0, cold_bytes=1, flush=True)
+# Making a graph of a launch takes longer than the launch of a small kernel: a ranking has few in its windows, and these
+# are as long as ranking needs.
+GPU_RANKING = replace(GPU, window_ns=250_000.0, clones=64, windows=5, warm_up_ns=1_000_000.0, cold_bytes=1, flush=True)
 
 # Memories of a window that a contest's candidate is launched on alone. One that is right there without computing on a
 # twentieth of them only is met with by 96 % of the contests, and a claim takes two.

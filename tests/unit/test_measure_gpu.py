@@ -102,7 +102,7 @@ def test_a_ranking_flushes_the_caches_before_each_window(device: Gpu) -> None:
     ring, check = staged(device)
     found = rank(arm(device, "tiny"), ring, check, GPU_RANKING)
     said = dict(found.conditions)
-    assert (said["clones"], said["cache"]) == ("64", "cold, which decides")  # of 250 that its window would hold
+    assert (said["clones"], said["cache"]) == ("64", "cold, which decides")  # of 125 that its window would hold
     assert device.allocated == 64
     assert device.evicted >= len(found.samples_ns)
     contest(arm(device, "long"), arm(device, "long", 1), ring, check, terms(0.05), seed=1)
