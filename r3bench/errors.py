@@ -15,6 +15,7 @@
     ├── CaptureError          a capture is missing, damaged or of a newer format
     ├── DeviceUnavailable     the device asked for cannot be used here
     ├── RecordError           a launch could not be recorded
+    │   └── NotRecordable     what its kernel uses is held by no capture
     ├── LedgerError           the journal of a search is in use, damaged or of a newer format
     ├── ServiceError          a replay server elsewhere cannot be reached, refuses us, or failed in itself
     ├── TreeError             a commit, a folder or a patch cannot be read or used: no such commit, no git
@@ -120,6 +121,10 @@ class ServiceError(R3Error):
 
 class RecordError(R3Error):
     """A launch could not be recorded."""
+
+
+class NotRecordable(RecordError):
+    """What the launch's kernel uses is held by no capture; the message names it."""
 
 
 class TreeError(R3Error):

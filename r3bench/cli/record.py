@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from r3bench.cli.progress import Bar
 from r3bench.cli.values import nbytes, numbers, pattern, positive, ranks
+from r3bench.errors import NotRecordable
 
 if TYPE_CHECKING:
     from r3bench.model import Capture
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 # Captures written at a time: one is packed, by all cores, while another one's source is compiled or reaches the disk.
 _AT_ONCE = 2
+Refused = Counter[tuple[str, str]]
 _ADDED = ("launches", "recorded", "conditional", "gpu_seconds", "timed")
 
 
@@ -106,25 +108,27 @@ def _nothing(program: str, status: int) -> str:
     )
 
 
-def _convert(arguments: argparse.Namespace, folder: Path, name: str, out: Path) -> tuple[int, Counter[str]]:
-    """Write a capture for each kernel, several at a time, with a line about each; how many there are, and the launches
-    by kernel that cannot be captured for their textures."""
+def _convert(arguments: argparse.Namespace, folder: Path, name: str, out: Path) -> tuple[int, Refused]:
+    """Write a capture for each kernel, several at a time, with a line about each; how many there are, and how many
+    launches by kernel and reason no capture can hold."""
     from r3bench.record import conversion, dump
 
-    found = conversion.grouped(list(dump.launches(folder)))
-    textured = [conversion.uses_textures(group[0]) for group in found]
-    groups = [group for group, uses in zip(found, textured, strict=True) if not uses]
-    refused = Counter(group[0].kernel for group, uses in zip(found, textured, strict=True) if uses for _ in group)
+    groups, refused, written = conversion.grouped(list(dump.launches(folder))), Refused(), 0
     with Bar("launches", sum(map(len, groups))) as bar, ThreadPoolExecutor(_AT_ONCE) as threads:
 
         def converted(group: list[Launched], kernel: str) -> str:
             found, why = _source(arguments, group[0])
             place = out / f"{kernel}.zarr"
-            return _written(conversion.write(place, name, arguments.command, group, found, bar.step), why)
+            try:
+                return _written(conversion.write(place, name, arguments.command, group, found, bar.step), why)
+            except NotRecordable as reason:
+                refused[group[0].kernel, str(reason)] += len(group)
+                return ""
 
-        for line in threads.map(converted, groups, conversion.file_names(groups)):
+        for line in filter(None, threads.map(converted, groups, conversion.file_names(groups))):
             bar.say(line)
-    return len(groups), refused
+            written += 1
+    return written, refused
 
 
 def _written(capture: Capture, why: str) -> str:
@@ -208,7 +212,7 @@ def profile(processes: list[dict[str, Any]]) -> str:
     return str(tabulate(rows, headers=heads, disable_numparse=True))
 
 
-def coverage(processes: list[dict[str, Any]], refused: Counter[str]) -> str:
+def coverage(processes: list[dict[str, Any]], refused: Refused) -> str:
     """Every launch: recorded, skipped as not asked for, or not recorded and why; ``refused`` as _convert has it."""
     from tabulate import tabulate
 
@@ -216,9 +220,10 @@ def coverage(processes: list[dict[str, Any]], refused: Counter[str]) -> str:
 
     rows = []
     for kernel in _merged(processes):
-        if textured := refused[kernel["kernel"]]:
-            kernel["recorded"] -= textured
-            kernel["reasons"]["its code uses textures or surfaces"] += textured
+        for (name, why), count in refused.items():
+            if name == kernel["kernel"]:
+                kernel["recorded"] -= count
+                kernel["reasons"][why] += count
         missed = [f"{count} not recorded: {why}" for why, count in kernel["reasons"].items()]
         if kernel["conditional"]:
             missed.append(f"{kernel['conditional']} times a conditional node launched it or not")

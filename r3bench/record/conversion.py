@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 
 from r3bench import store
-from r3bench.errors import RecordError
+from r3bench.errors import NotRecordable, RecordError
 from r3bench.model import Allocation, Capture, Global, LaunchConfig, Parameter, Pointer, ReplayUnit
 from r3bench.record import textures
 from r3bench.record.dump import PAGE, Bytes, Held, Launched, Pages, Run, fill
@@ -306,12 +306,6 @@ def image_of(launched: Launched) -> tuple[bytes, ImageFormat] | None:
     return data, cast(ImageFormat, kind)
 
 
-def uses_textures(launched: Launched) -> bool:
-    """Whether the kernel's code reads or writes textures or surfaces, of which a capture holds nothing."""
-    image = image_of(launched)
-    return image is not None and textures.used(*image, launched.kernel)
-
-
 def recorded_on(launched: Launched) -> tuple[tuple[str, str], ...]:
     """Where a launch ran, and how long it took there."""
     facts = launched.facts
@@ -332,12 +326,14 @@ def write(
 ) -> Capture:
     """One capture of the recorded launches of one kernel, in order.
 
-    ``done`` is called for each of them.
+    ``done`` is called for each of them. NotRecordable where a capture cannot hold what the kernel uses.
     """
     first = group[0]
+    image = image_of(first)
+    if image is not None and textures.used(*image, first.kernel):
+        raise NotRecordable("its code uses textures or surfaces")
     parameters = parameters_of(first, known.parameters if known else ())
     converted = [unit(launched, index, parameters) for index, launched in enumerate(group)]
-    image = image_of(first)
     capture = Capture(
         path=str(path),
         application=application,
