@@ -110,6 +110,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--r3-fast-math", action="store_true", default=None, help="let configurations round otherwise (CUDA only)"
     )
     parser.addini("r3_fast_math", "twin of --r3-fast-math", type="bool", default=False)
+    group.addoption(
+        "--r3-allow-unsealed",
+        action="store_true",
+        default=None,
+        help="take sources from a proposer where this system cannot seal what compiles and runs them",
+    )
+    parser.addini("r3_allow_unsealed", "twin of --r3-allow-unsealed", type="bool", default=False)
     for name, default, metavar, text in OPTIONS:
         told = "" if "(default:" in text else f" (default: {default or 'off'})"
         group.addoption(flag(name), metavar=metavar, default=None, help=text + told)
@@ -167,14 +174,22 @@ def axes(config: pytest.Config) -> tuple[str, ...]:
 
 
 def check_proposer(config: pytest.Config) -> None:
-    """UsageError for a proposer that does not exist; whether it answers is asked when it is needed."""
+    """UsageError for a proposer that does not exist, or whose sources this system could not seal; whether it answers is
+    asked when it is needed."""
+    from r3bench import sealing
     from r3bench.errors import ModelError
     from r3bench.evolve.propose import check_proposers
 
     try:
-        check_proposers(str(option(config, "proposer")))
+        found = check_proposers(str(option(config, "proposer")))
     except ModelError as error:
         raise pytest.UsageError(f"--r3-proposer: {error}") from None
+    others = [kind for _, kind, _ in found if kind != "rules"]
+    if others and sealing.missing() and not option(config, "allow_unsealed"):
+        raise pytest.UsageError(
+            f"--r3-proposer {others[0]}: its sources could do to this system what you can ({sealing.state()}): "
+            "let it be rules, or give --r3-allow-unsealed as well"
+        )
 
 
 def check_server(config: pytest.Config) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from r3bench import sealing
 from r3bench.ledger import read, results
 
 SLOW = """
@@ -110,6 +111,18 @@ def test_a_proposer_that_cannot_be_used_is_the_same_sentence_for_every_kernel(pr
     result.assert_outcomes(failed=2, deselected=8)
     assert result.stdout.str().count("the ledger nowhere.jsonl cannot be read (No such file or directory)") >= 2
     assert "another run" not in result.stdout.str()
+
+
+def test_where_nothing_is_sealed_only_the_rules_propose_unasked(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealing, "missing", lambda: ("the kernel has no Landlock",))
+    asked = ("captures", "--r3-evolve", "--collect-only", "--r3-proposer")
+    result = project.runpytest(*asked, "recorded:nowhere.jsonl")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --r3-proposer recorded: *(not sealed: *Landlock)*--r3-allow-unsealed*"])
+    assert project.runpytest(*asked, "recorded:nowhere.jsonl", "--r3-allow-unsealed").ret == pytest.ExitCode.OK
+    assert project.runpytest(*asked, "rules").ret == pytest.ExitCode.OK
 
 
 @contextmanager
