@@ -103,9 +103,10 @@ def _ruled(capture: Capture, base: Side, head: Side, lost: str, gate: Gate, term
     if lost:
         return Ruling.WRONG, f"{head.name} has no {lost} any more, which its sources include", None
     if head.variant is None:
-        gone = Ruling.DELETED if base.variant is not None else Ruling.INVALID
-        also = "" if gone is Ruling.DELETED else f", nor does {base.name}"
-        return gone, f"{head.name} does not define it{also}: delete its capture, or restore the kernel", None
+        file = _main(capture)
+        if base.variant is not None:
+            return Ruling.DELETED, f"{base.name} defines it, {head.name} no longer does; looked for in {file}", None
+        return Ruling.INVALID, f"neither {head.name} nor {base.name} defines it; looked for in {file}", None
     outcomes = _replayed(capture, head.variant, terms.server)
     failed = _first_failed(outcomes)
     if _other_call(base, head):
@@ -114,6 +115,8 @@ def _ruled(capture: Capture, base: Side, head: Side, lost: str, gate: Gate, term
         return ruling, other or _changed_parameters(base, head, failed), None
     if failed is not None:
         respelled = base.parameters and head.parameters and base.parameters != head.parameters
+        if respelled and _is_mangled(capture) and failed.verdict.status is Status.BUILD_FAILED:
+            return Ruling.CHANGED, f"{_parameters(base, head)}: record it again", None  # its symbol names them
         also = f"; {_parameters(base, head)}" if respelled else ""
         return _failing(capture, base, failed, terms), in_words(failed) + also, None
     other = _other_results(capture, head.variant, terms)
@@ -124,6 +127,16 @@ def _ruled(capture: Capture, base: Side, head: Side, lost: str, gate: Gate, term
     if base.variant == head.variant:
         return Ruling.IDENTICAL, "the same source", None
     return _contested(capture, base, head, gate, terms)
+
+
+def _main(capture: Capture) -> str:
+    """The file that a kernel was recorded from, in its tree."""
+    source = capture.source
+    return posixpath.normpath(posixpath.join(source.root, source.main)) if source is not None else "no source"
+
+
+def _is_mangled(capture: Capture) -> bool:
+    return capture.symbol != syntax.plain_name(capture.demangled)
 
 
 def _lost(capture: Capture, head: Side, base: Tree) -> str:

@@ -164,12 +164,17 @@ def _sentence(rows: Sequence[Mapping[str, Any]], about: About) -> str:
         if by[ruling]
     ]
     counts = ", ".join(f"{len(found)} {ruling.value}" for ruling, found in reversed(by.items()) if found)
-    surely = "surely " * any(by[ruling] for ruling in (Ruling.UNCLEAR, Ruling.INVALID))
-    good = f"no kernel is {surely}slower than {about.base[0]}: {counts}"
+    good = f"no kernel was found slower than {about.base[0]}{_by_more(rows)}: {counts}"
     nothing = f"nothing was measured: {counts}"
     said = "; ".join(bad) or (good if _measured(rows) else nothing)
     missing = f"; {len(about.errors)} could not be guarded" if about.errors else ""
     return said + missing
+
+
+def _by_more(rows: Iterable[Mapping[str, Any]]) -> str:
+    """The gate of what was timed, where that is one for all."""
+    gates = {row["gate"] for row in rows if row["comparison"] and row["comparison"]["candidate_ns"]}
+    return f" by more than {100 * gates.pop():.3g}%" if len(gates) == 1 else ""
 
 
 def _be(rows: Sequence[object]) -> str:

@@ -184,10 +184,25 @@ class Guards:
             head=self.head,
             fail_on=fail_on(self.config),
             asked=asked,
-            reproduce=shlex.join(("pytest", *self.config.invocation_params.args)),
+            reproduce=self.command(base.name),
             seconds=monotonic() - self.began,
             errors=tuple(self.errors.values()),
             deleted=self.deleted,
+        )
+
+    def command(self, base: str) -> str:
+        """What compares the same two sides again; a head that is no working tree takes ``r3bench``."""
+        from r3bench.worktree import WORKING_TREE
+
+        given, head = self.config.invocation_params.args, str(option(self.config, "head"))
+        if head == WORKING_TREE:
+            return shlex.join(("pytest", *given))
+        own = ("--r3-guard", "--r3-head", "--r3-reports")
+        options = [
+            arg.replace("--r3-", "--", 1) for arg in given if arg.startswith("--r3-") and not arg.startswith(own)
+        ]
+        return shlex.join(
+            ("r3bench", "guard", base, head, *options, "--captures", *(arg for arg in given if not arg.startswith("-")))
         )
 
     @pytest.hookimpl(wrapper=True)

@@ -7,12 +7,15 @@ from typing import Any
 
 from r3bench.nouns import decode
 from r3bench.report.marks import bounded, command, escape, folded, grid, short_grid
-from r3bench.report.words import duration, marker, where_line, words
+from r3bench.report.words import disturbed, duration, marker, where_line, words
 from r3bench.stats import Comparison, Decision, ratio
 
 HEAD = ("kernel", "verdict", "change", "base", "head")
 
-LAUNCH = "Every recorded launch was checked; times are those of the first of each kernel."
+LAUNCH = (
+    "Every recorded launch was checked, and the first of each kernel timed where its code differs: "
+    "times are medians of blocks, a change is the middle of the ratios within blocks."
+)
 
 Finding = Mapping[str, Any]
 
@@ -88,6 +91,8 @@ def markdown(document: Mapping[str, Any]) -> str:
     head += [f"{_sides(guard)}{launch} {escape(where_line(document), 1000)}", ""]
     said = [f"- could not be guarded: {escape(error, 1000)}" for error in guard["errors"]]
     said += [f"- {escape(note, 2000)}" for note in shared_notes(found)]
+    busy = disturbed([document["conditions"]]) if timed(found) else ""
+    said += [f"- {escape(busy)}"] if busy else []
     head += [*said, ""] if said else []
     head += ["To reproduce:", "", command(guard["reproduce"])]
     notes = [own_notes(finding, found) for finding in found]

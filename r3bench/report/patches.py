@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from r3bench.ledger import KernelResult
-from r3bench.report.words import device_line, duration, file_name, no_control, one_line, words
+from r3bench.report.words import device_line, duration, file_name, held_out, no_control, one_line, words
 from r3bench.stats import Decision
 from r3bench.syntax import find_kernel, kernels
 
@@ -224,4 +224,4 @@ def _held_out(result: KernelResult) -> str:
     units = next((p for p in result.promotions if p.promoted), None)
     if units is None:
         return "Checked on the recorded launch of the search."
-    return f"Checked on the recorded launch of the search and on {units.held_out} held-out launches."
+    return f"Checked on the recorded launch of the search and on {held_out(units.held_out)}."

@@ -18,6 +18,7 @@ from r3bench.report.words import (
     busy_line,
     course,
     duration,
+    held_out,
     marker,
     own_line,
     places,
@@ -132,9 +133,9 @@ def _section(entry: Entry, where: str) -> Iterator[str]:
     yield from _offered(entry, result)
     yield from (f"- {escape(sentence, 1000)}" for sentence in course(result))
     for promotion in result.promotions:
-        held_out = f"{promotion.held_out} of {promotion.units} held-out launches match"
+        checked = f"{promotion.held_out} of {held_out(promotion.units)} matched"
         candidate = source_name(result, promotion.rule)
-        yield f"- candidate {escape(candidate)}: {escape(promotion.reason)} ({held_out})"
+        yield f"- candidate {escape(candidate)}: {escape(promotion.reason)} ({checked})"
         for verdict in promotion.levels if promotion.promoted else ():
             yield f"  - verified, {verdict.level.value}: {escape(verdict.detail, 2000)}"
     if result.sources:
@@ -152,7 +153,7 @@ def _section(entry: Entry, where: str) -> Iterator[str]:
 def _more(number: int, what: str) -> Iterator[str]:
     if number > ROWS:
         yield ""
-        yield f"{number - ROWS} more {what} are in report.json."
+        yield f"{what.capitalize()} left out here: {number - ROWS}; report.json has all of them."
 
 
 def _offered(entry: Entry, result: KernelResult) -> Iterator[str]:

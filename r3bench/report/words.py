@@ -43,6 +43,15 @@ def places(kernels: Iterable[KernelResult]) -> list[str]:
     return [f"{device}: {', '.join(names)}" for device, names in sorted(found.items())] if len(found) > 1 else []
 
 
+def held_out(launches: int) -> str:
+    """How many recorded launches no search has seen."""
+    return _counted(launches, "held-out launch", "es")
+
+
+def _counted(number: int, what: str, many: str = "s") -> str:
+    return f"{number} {what}{'' if number == 1 else many}"
+
+
 def duration(ns: float | None) -> str:
     if ns is None:
         return "-"
@@ -73,10 +82,10 @@ def words(comparison: Comparison, ratio: str = "") -> str:
     alarms = dict(comparison.conditions).get("false_alarms") if claims(comparison) else None
     rate = f"; false alarms of this machine: {alarms}" if alarms else ""
     decided, said = comparison.decision.value, ratio or speedup(comparison)
+    seen = f"; smallest effect that could have been seen {100 * comparison.smallest_effect:.2g}%"
     return (
         f"{said if decided in said else f'{decided}, {said}'} at {comparison.confidence:.2%} confidence from "
-        f"{comparison.blocks} blocks; smallest effect that could have been seen {comparison.smallest_effect:.1%}"
-        f"{control}{rate}"
+        f"{comparison.blocks} blocks{'' if claims(comparison) else seen}{control}{rate}"
     )
 
 
@@ -91,7 +100,9 @@ def speedup(comparison: Comparison | None, to: str = " to ") -> str:
     timed = comparison.low is not None and comparison.high is not None and comparison.decision is not Decision.IDENTICAL
     if not timed:
         return f"{comparison.speedup:.2f}x"
-    return f"{comparison.speedup:.2f}x ({comparison.low:.2f}{to}{comparison.high:.2f})"
+    low, high = comparison.low or 0.0, comparison.high or 0.0
+    digits = 3 if high - low < 0.02 else 2  # a narrow interval is not to look like a point
+    return f"{comparison.speedup:.{digits}f}x ({low:.{digits}f}{to}{high:.{digits}f})"
 
 
 def claimed(result: KernelResult) -> float:
@@ -140,7 +151,7 @@ def course(result: KernelResult) -> list[str]:
     models = f"{tokens}, {spent.dollars:.2f} dollars" if spent.prompt_tokens else "no model was asked"
     used_up = result.stopped.endswith("used up")  # of a budget: the usual end
     said = [
-        f"Search {result.search}: {result.steps} texts were proposed in {spent.seconds:.0f} s; {models}",
+        f"Search {result.search}: {_counted(result.steps, 'text')} proposed in {spent.seconds:.0f} s; {models}",
         f"It ended {'when' if used_up else 'early:'} {result.stopped}" if result.stopped else "",
         f"By ranking times, which claim nothing, the gain comes from: {gain_from(result)}" if gain_from(result) else "",
         f"Evaluations spent, summed over all: {_spent_on(result.stages)}" if result.stages else "",

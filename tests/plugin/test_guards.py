@@ -207,6 +207,7 @@ def test_the_command_compares_two_commits_and_touches_no_checkout(
     about = document(repository)["guard"]
     assert about["base"] == {"name": "HEAD~1", "commit": git("rev-parse", "HEAD~1")}
     assert about["head"] == {"name": "HEAD", "commit": git("rev-parse", "HEAD")}
+    assert about["reproduce"] == "r3bench guard 'HEAD~1' HEAD --device=cpu --captures captures/app/scale.zarr"
 
 
 def test_the_command_takes_folders(repository: pytest.Pytester, source: Path, tmp_path: Path) -> None:

@@ -67,9 +67,9 @@ def trees(tmp_path: Path, server: ReplayServer) -> Trees:
         ("wrong#add", "add", Ruling.CHANGED, "main does not give the recorded result, head does: unit 0: mismatch"),
         (None, "add", Ruling.NEW, "all 2 units match"),
         ("nothing", "add", Ruling.NEW, "main does not define it"),
-        ("add", None, Ruling.DELETED, "working tree does not define it"),
-        ("add", "nothing", Ruling.DELETED, "delete its capture"),
-        (None, None, Ruling.INVALID, "nor does main"),
+        ("add", None, Ruling.DELETED, "main defines it, working tree no longer does; looked for in "),
+        ("add", "nothing", Ruling.DELETED, "no longer does; looked for in kernels.cu"),
+        (None, None, Ruling.INVALID, "neither working tree nor main defines it; looked for in "),
     ],
 )
 def test_every_ruling(trees: Trees, base: str | None, head: str | None, ruling: Ruling, says: str) -> None:
@@ -103,6 +103,17 @@ def test_another_spelling_of_a_type_is_judged_by_its_results(trees: Trees) -> No
         assert "unit 0: mismatch" in found.detail
         assert "its parameters were (double*, int) and are (" in found.detail
         assert trees.judge(before, SIGNATURE.format(name="slow", parameters=spelled)).ruling is Ruling.SLOWER
+
+
+def test_another_signature_of_a_mangled_name_is_another_kernel(trees: Trees) -> None:
+    trees.capture = replace(trees.capture, symbol="_Z3addPdi")
+    before = SIGNATURE.format(name="add", parameters="double* x, int n")
+    found = trees.judge(before, SIGNATURE.format(name="syntax error", parameters="float* x, int n"))
+    assert found.ruling is Ruling.CHANGED
+    assert found.detail == "its parameters were (double*, int) and are (float*, int): record it again"
+    assert (
+        trees.judge(before, SIGNATURE.format(name="syntax error", parameters="double* x, int n")).ruling is Ruling.WRONG
+    )
 
 
 def test_restrict_and_const_and_names_are_no_other_parameters(trees: Trees) -> None:
@@ -272,7 +283,8 @@ ABOUT = About(base=("main", "abc"), head=("working tree", None), fail_on=("slowe
 def made(*rulings: Ruling, about: About = ABOUT) -> dict[str, Any]:
     rows = []
     for number, ruling in enumerate(rulings):
-        compared = contest(Decision.SLOWER, 0.8, 0.82) if ruling is Ruling.SLOWER else None
+        contests = {Ruling.SLOWER: (Decision.SLOWER, 0.8, 0.82), Ruling.SAME: (Decision.SAME, 0.99, 1.01)}
+        compared = contest(*contests[ruling]) if ruling in contests else None
         found = Guarded(kernel=f"app/k{number}", ruling=ruling, detail="", gate=Gate(), comparison=compared)
         rows.append(row(found, "captures/k.zarr", fails(ruling, about.fail_on, "cpu", about.asked)))
     return document(rows, {"device": "cpu", "target": "x", "conditions": {}}, about)
@@ -316,10 +328,10 @@ def test_rows_stand_worst_first_and_the_sentence_names_them() -> None:
         "1 of 3 kernels is wrong: k2; 1 of 3 kernels is slower than main: k1 1.235x (1.220 to 1.250)"
     )
     assert made(Ruling.SAME, Ruling.IDENTICAL)["guard"]["sentence"] == (
-        "no kernel is slower than main: 1 identical, 1 same"
+        "no kernel was found slower than main by more than 5%: 1 identical, 1 same"
     )
     assert made(Ruling.UNCLEAR, Ruling.IDENTICAL)["guard"]["sentence"] == (
-        "no kernel is surely slower than main: 1 identical, 1 unclear"
+        "no kernel was found slower than main: 1 identical, 1 unclear"
     )
 
 

@@ -355,7 +355,7 @@ def test_markdown_escapes_what_comes_from_elsewhere() -> None:
     assert "| hoist | 1 | 1 | 12.3 us | same code as recorded source |" in text
     assert "CPU times (znver4); they say nothing about a GPU" in text
     assert "(`r3bench apply k.patch` in this folder)" in text
-    assert "2 of 2 held-out launches match" in text
+    assert "2 of 2 held-out launches matched" in text
 
 
 def test_the_untouched_source_and_the_columns_have_plain_names() -> None:

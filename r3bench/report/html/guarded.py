@@ -11,7 +11,7 @@ from r3bench.report.html.elements import Markup, element
 from r3bench.report.html.parts import anchor, badge, bullets, command, contents, contest, head, machine
 from r3bench.report.html.plot import figure
 from r3bench.report.html.tables import Cell, table
-from r3bench.report.words import as_sentence, duration
+from r3bench.report.words import as_sentence, disturbed, duration
 
 LINES = 100  # of a change that are shown
 
@@ -36,7 +36,9 @@ def guarded(document: Mapping[str, Any]) -> tuple[str, list[Markup]]:
         machine(document["conditions"]),
     ]
     title = as_sentence(guard["sentence"])
+    busy = disturbed([document["conditions"]])
     warnings = [f"Could not be guarded: {error}" for error in guard["errors"]]
+    warnings += [as_sentence(busy)] if busy and guards.timed(found) else []
     return title, [head(document, title, warnings), contents([f["kernel"] for f in said]), element("main", *main)]
 
 

@@ -23,6 +23,7 @@ from r3bench.report.words import (
     busy_line,
     course,
     duration,
+    held_out,
     in_contest,
     own_line,
     places,
@@ -262,8 +263,8 @@ def _tried(entry: Entry, kernel: KernelResult) -> Iterator[Markup]:
 
 def _candidates(kernel: KernelResult) -> Iterator[str]:
     for promotion in kernel.promotions:
-        held_out = f"{promotion.held_out} of {promotion.units} held-out launches match"
-        yield f"Candidate {source_name(kernel, promotion.rule)}: {promotion.reason} ({held_out})"
+        checked = f"{promotion.held_out} of {held_out(promotion.units)} matched"
+        yield f"Candidate {source_name(kernel, promotion.rule)}: {promotion.reason} ({checked})"
         for verdict in promotion.levels if promotion.promoted else ():
             yield f"Verified, {verdict.level.value}: {verdict.detail}"
 
