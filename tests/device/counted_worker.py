@@ -11,10 +11,8 @@ import ctypes
 import mmap
 import os
 import sys
-from collections.abc import Sequence
 from enum import IntEnum
 from itertools import count
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 from zlib import crc32
@@ -53,7 +51,7 @@ class Driver(ModuleType):
 
     def __init__(self) -> None:
         super().__init__("cuda.bindings.driver")
-        self._calls = Path(os.environ["R3BENCH_CALLS"]).open("a", buffering=1)  # noqa: SIM115
+        self._calls = os.open(os.environ["R3BENCH_CALLS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._handles = count(1)
         self._memory_bytes = int(os.environ.get("R3BENCH_MEMORY", 1 << 33))
         self._held: dict[int, int] = {}
@@ -73,7 +71,7 @@ class Driver(ModuleType):
         return called
 
     def _note(self, what: str) -> None:
-        self._calls.write(f"{what}\n")
+        os.write(self._calls, f"{what}\n".encode())
 
     # -- facts --
 
@@ -216,12 +214,11 @@ def _compare(blocks: int, table: int, into: int, again: int) -> None:
             row["first"] = row["place"] = min(int(row["first"][0]), first)
 
 
-def stand_in(modules: Sequence[str] = ("cuda", "cuda.bindings")) -> None:
-    for name in modules:
-        sys.modules[name] = ModuleType(name)
-    driver = Driver()
-    sys.modules["cuda.bindings.driver"] = driver
-    sys.modules["cuda.bindings"].driver = driver  # type: ignore[attr-defined]
+def stand_in() -> None:
+    """Take the place of the package cuda-bindings in this process."""
+    package, bindings, driver = ModuleType("cuda"), ModuleType("cuda.bindings"), Driver()
+    vars(bindings)["driver"] = driver
+    sys.modules |= {each.__name__: each for each in (package, bindings, driver)}
 
 
 if __name__ == "__main__":
