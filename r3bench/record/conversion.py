@@ -330,7 +330,8 @@ def write(
     """
     first = group[0]
     image = image_of(first)
-    if image is not None and textures.used(*image, first.kernel):
+    arch = int(first.facts["arch"].removeprefix("sm_"))
+    if image is not None and textures.used(*image, first.kernel, arch):
         raise NotRecordable("its code uses textures or surfaces")
     parameters = parameters_of(first, known.parameters if known else ())
     converted = [unit(launched, index, parameters) for index, launched in enumerate(group)]

@@ -41,10 +41,14 @@ def image(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_the_code_tells(image: tuple[bytes, str]) -> None:
-    assert [kernel for kernel in USES | OTHERS if textures.used(*image, kernel)] == list(USES)
+    assert [kernel for kernel in USES | OTHERS if textures.used(*image, kernel, 75)] == list(USES)
+
+
+def test_other_instructions_are_not_read(image: tuple[bytes, str]) -> None:
+    assert [kernel for kernel in USES if textures.used(*image, kernel, 61)] == (list(USES) if image[1] == "ptx" else [])
 
 
 @pytest.mark.parametrize("data", [b"", b"\x7fELF", bytes(400)])
 def test_what_cannot_be_read_has_none(data: bytes) -> None:
     assert list(fatbin.sections(data)) == []
-    assert not textures.used(data, "cubin", "plain")
+    assert not textures.used(data, "cubin", "plain", 90)
