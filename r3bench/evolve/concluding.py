@@ -94,7 +94,9 @@ class Conclusion:
             self.split = shares
         else:
             whole = prod(share.factor or 1.0 for share in shares)
-            self.missing = f"; how its gain is made up is left out, for ranking times come to {whole:.2f}x"
+            self.missing = (
+                f"; how its gain is made up is not shown, for by ranking times its parts come to {whole:.2f}x"
+            )
 
     def _try_own_compiler(self, court: Court) -> None:
         """The promoted source as the application's own compiler builds it: what its users will have."""

@@ -64,7 +64,7 @@ class Timings:
             terminalreporter.section("r3bench: working tree against stored source")
             same = len(self.found) - len(changed)
             if same:
-                taken = "" if option(terminalreporter.config, "evolve") else ", whose least (Min) contests go by"
+                taken = "" if option(terminalreporter.config, "evolve") else ", of which the shortest (Min) is its time"
                 terminalreporter.line(
                     f"{same} of {len(self.found)} timings: identical machine code, nothing to compare; "
                     f"a few windows of each{taken}"

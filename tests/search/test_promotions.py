@@ -165,7 +165,9 @@ def test_parts_that_do_not_come_to_the_claim_are_left_out(tmp_path: Path, monkey
     monkeypatch.setattr("r3bench.evolve.concluding.split", lambda *what: shares)
     (result,) = search(tmp_path, FakeServer(by_text(inverse_width=1.5)))
     assert (result.status, result.split) == ("improved", ())
-    assert result.detail.endswith("; how its gain is made up is left out, for ranking times come to 1.01x")
+    assert result.detail.endswith(
+        "; how its gain is made up is not shown, for by ranking times its parts come to 1.01x"
+    )
 
 
 def test_what_is_the_baseline_under_another_name_is_no_finalist(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ import pytest
 from r3bench import report
 from r3bench.cli import main
 from r3bench.ledger import Ledger
+from tests.unit.demo import IMPROVED
 from tests.unit.grounds import keep
-from tests.unit.test_report import IMPROVED
 
 BEFORE = 'int other;\n\nextern "C" __global__ void k(double* x) {\n    x[0] = 2 * x[0];\n}\n'
 AFTER = BEFORE.replace("2 * x[0]", "x[0] + x[0]")

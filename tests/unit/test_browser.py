@@ -13,8 +13,8 @@ import pytest
 
 from r3bench import report
 from tests.unit import browser
+from tests.unit.demo import GUARD, IMPROVED, PLAIN
 from tests.unit.report_case import large, poisoned
-from tests.unit.test_report import GUARD, IMPROVED, PLAIN
 
 PROGRAM = browser.find()
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on PATH and none named by R3BENCH_CHROMIUM")

@@ -18,9 +18,9 @@ from r3bench.model import Level, Status, Verdict
 from r3bench.nouns import decode, encode
 from r3bench.stats import Comparison, Decision, confirmed, contradiction, identical, refused
 from tests.search.fake_server import comparison
+from tests.unit.demo import AFTER, GUARD, IMPROVED, PLAIN, contest
 from tests.unit.grounds import keep
 from tests.unit.test_ledger import MATCHED, RESULT
-from tests.unit.test_report import AFTER, GUARD, IMPROVED, PLAIN, contest
 
 CLAIM = comparison(1.5)
 PASSED = Verdict(status=Status.MATCH)

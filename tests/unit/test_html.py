@@ -13,8 +13,8 @@ import pytest
 from r3bench import report
 from r3bench.ledger import Arm
 from r3bench.report.html.elements import VOID
+from tests.unit.demo import GUARD, IMPROVED, PLAIN
 from tests.unit.report_case import HOSTILE, large, poisoned
-from tests.unit.test_report import GUARD, IMPROVED, PLAIN
 
 DRAWN = {"path", "line", "rect", "circle", "text"}
 

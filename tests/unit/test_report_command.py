@@ -12,8 +12,8 @@ from r3bench import report
 from r3bench.cli import main
 from r3bench.errors import LedgerError
 from r3bench.ledger import Ledger
+from tests.unit.demo import GUARD, IMPROVED, PLAIN
 from tests.unit.grounds import keep
-from tests.unit.test_report import GUARD, IMPROVED, PLAIN
 
 
 @pytest.fixture

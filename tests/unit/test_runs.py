@@ -20,8 +20,8 @@ from r3bench.nouns import decode, encode
 from r3bench.plugin.searches import outdone
 from r3bench.report import document, gather, load, table
 from r3bench.report.files import RENDERINGS
+from tests.unit.demo import GUARD, IMPROVED, contest
 from tests.unit.grounds import keep
-from tests.unit.test_report import GUARD, IMPROVED, contest
 
 
 def outcome(ns: float | None, unit: int = 0, picture: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -1,0 +1,204 @@
+"""Patches: git applies them, they carry their evidence, and which of them exclude each other is told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from r3bench import cli, report
+from r3bench.ledger import Arm, KernelResult
+from r3bench.stats import Decision
+from tests.unit.demo import AFTER, BEFORE, IMPROVED, PLAIN, contest, edited
+
+FILES = ["report.html", "report.json", "report.md"]
+
+
+def repository(folder: Path, result: KernelResult, text: str | None = None) -> Path:
+    """A git repository that holds the kernel's file as it was."""
+    subprocess.run(["git", "init", "-q", folder], check=True)
+    file = folder / result.source
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes((result.before if text is None else text).encode())
+    return file
+
+
+def apply(folder: Path, patch: Path, *options: str) -> int:
+    return subprocess.run(["git", "-C", folder, "apply", *options, patch], check=False).returncode
+
+
+@pytest.mark.parametrize(
+    ("source", "before", "after"),
+    [
+        ("kernels/demo/k.cu", BEFORE, AFTER),
+        ("k.cu", "a\nb\n", "a\nc\n"),
+        ("kernels/with space/k.cu", BEFORE, AFTER),
+        ('kernels/é "quoted"/k.cu', BEFORE, AFTER),
+        ("k.cu", "one\ntwo", "one\ntwo\nthree"),
+        ("k.cu", "one\r\ntwo\r\n", "one\r\nthree\r\n"),
+        ("k.cu", "one\x0c\u2028two\nthree\n", "one\x0c\u2028two\nfour\n"),
+        ("k.cu", "".join(f"{n}\n" for n in range(99)), "".join(f"{n if n % 40 else 'x'}\n" for n in range(99))),
+    ],
+)
+def test_git_applies_the_patch(tmp_path: Path, source: str, before: str, after: str) -> None:
+    result = replace(IMPROVED, source=source, before=before, after=after)
+    report.write_application("demo", [result], tmp_path / "reports")
+    file = repository(tmp_path / "tree", result)
+    patch = tmp_path / "reports" / "demo" / "k.patch"
+    assert apply(tmp_path / "tree", patch, "--check") == 0
+    assert apply(tmp_path / "tree", patch) == 0
+    assert file.read_bytes() == after.encode()
+    assert apply(tmp_path / "tree", patch, "--check") != 0, "it is applied already"
+
+
+def test_the_patch_carries_its_evidence_and_nothing_breaks_out_of_it() -> None:
+    wicked = replace(IMPROVED, description="x\ndiff --git a/etc b/etc\n--- a/etc\n+++ b/etc\n@@ -1 +1 @@\n-a\n+b")
+    patch = report.patch(wicked) or ""
+    head = patch[: patch.index("\ndiff --git a/kernels/demo/k.cu")]
+    assert not any(line.startswith(("diff", "---", "+++", "@@")) for line in head.splitlines())
+    assert "our compiler, default configuration: faster, 1.25x (1.24 to 1.26)" in head
+    assert "our compiler, with the configuration found: faster, 1.75x (1.73 to 1.77)" in head
+    assert "your own compiler, on the patched source: not measured: the times here are those of a CPU" in head
+    assert "recorded source, default pipeline, 12.3 us a launch" in head
+    assert "CPU times" in head
+    assert "nothing about a GPU" in head
+    assert "2 held-out launches" in head
+    assert "k.json" in head
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ((10,), (40,), False),
+        ((10,), (10,), True),
+        ((10,), (12,), True),
+        ((10, 50), (30, 51), True),
+        ((10,), (15,), False),
+        ((), (10,), False),
+    ],
+)
+def test_patches_of_one_region_overlap(first: tuple[int, ...], second: tuple[int, ...], expected: bool) -> None:
+    one, other = edited("a", *first), edited("b", *second)
+    assert report.overlap(one, other) is report.overlap(other, one) is expected
+    assert not report.overlap(one, replace(other, source="another.cu"))
+    assert report.overlap(one, replace(other, before="x\n")), "patches of different texts"
+
+
+def test_the_patches_that_are_offered_apply_one_after_the_other(tmp_path: Path) -> None:
+    results = [edited("x", 3, 20, gain=1.2), edited("z", 3, 30, gain=1.9), edited("far", 50, gain=1.1), PLAIN]
+    offered = report.applicable(report.document("demo", results)["kernels"])
+    assert offered == ["z.patch", "far.patch"], "largest gain first; x changes line 3 as z does"
+    report.write_application("demo", results, tmp_path / "reports")
+    file = repository(tmp_path / "tree", results[1])
+    for name in ("z", "far"):
+        assert apply(tmp_path / "tree", tmp_path / "reports" / "demo" / f"{name}.patch") == 0
+    assert apply(tmp_path / "tree", tmp_path / "reports" / "demo" / "x.patch", "--check") != 0
+    assert "far 50\n" in file.read_text()
+    assert "z 3\n" in file.read_text()
+
+
+def test_a_patch_that_gains_only_with_its_configuration_is_not_offered_alone() -> None:
+    slow = edited("slow", 10)
+    both = Arm(name="patch and configuration", comparison=contest(1.7))
+    alone = Arm(name="patch", comparison=replace(contest(0.95), decision=Decision.UNCLEAR))
+    slow = replace(slow, arms=(both, alone))
+    fast = edited("fast", 30)
+    entries = {e["kernel"]: e for e in report.document("demo", [slow, fast, edited("other", 30)])["kernels"]}
+    assert report.applicable([entries["demo/slow"], entries["demo/fast"]]) == ["fast.patch"]
+    gains = "gains only with its configuration, slow.json"
+    assert report.left_out(entries["demo/slow"], ["fast.patch"]) == gains
+    assert "overlaps with fast.patch" in report.left_out(entries["demo/other"], ["fast.patch"])
+
+
+def test_every_patch_that_does_not_overlap_applies_after_the_other(tmp_path: Path) -> None:
+    for distance in range(1, 9):
+        one, other = edited("a", 10), edited("b", 10 + distance)
+        report.write_application("demo", [one, other], tmp_path / "reports")
+        place = tmp_path / str(distance)
+        repository(place, one)
+        codes = [apply(place, tmp_path / "reports" / "demo" / f"{name}.patch") for name in "ab"]
+        assert report.overlap(one, other) or codes == [0, 0], distance
+        assert distance > 3 or codes[1] != 0
+
+
+def test_an_overlap_is_told_everywhere(tmp_path: Path) -> None:
+    results = [edited("x", 3, gain=1.2), edited("z", 3, gain=1.9)]
+    report.write_application("demo", results, tmp_path)
+    assert "It overlaps with z.patch: apply one, then search again." in (tmp_path / "demo" / "x.patch").read_text()
+    assert "- it overlaps with x.patch: apply one, then search again" in (tmp_path / "demo" / "report.md").read_text()
+    assert json.loads((tmp_path / "demo" / "report.json").read_text())["kernels"][0]["overlaps"] == ["x.patch"]
+    document = report.load(tmp_path / "demo" / "report.json")
+    lines = list(report.below(document, tmp_path / "demo", tmp_path))
+    assert lines == [
+        "report: demo/report.md",
+        "git apply demo/z.patch",
+        "left out: demo/x.patch overlaps with z.patch: apply one, then search again",
+    ]
+
+
+def test_kernels_searched_from_different_texts_of_one_file_are_told() -> None:
+    one, other, later = edited("a", 3), edited("b", 30), replace(edited("c", 50), before=edited("a", 3).after or "")
+    assert report.mixed([one, other]) == []
+    document = report.document("demo", [one, other, later])
+    (line,) = document["mixed"]
+    assert line.startswith("k.cu changed between searches (a, b | c): their times have different baselines")
+    assert "do not combine; search again" in report.markdown(document)
+    assert "do not combine; search again" in report.html(document)
+
+
+def test_a_text_that_the_working_tree_no_longer_holds_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    one, other, elsewhere = edited("a", 3), edited("b", 30), replace(edited("c", 3), source="gone.cu")
+    assert report.moved_on([one, other, elsewhere]) == [], "there is no such tree here"
+    (tmp_path / "k.cu").write_text(one.before)
+    assert report.moved_on([one, other]) == []
+    (tmp_path / "k.cu").write_text(one.after or "")
+    document = report.document("demo", [one, other, elsewhere, replace(one, kernel="demo/d", before=one.after or "")])
+    (line,) = document["moved_on"]
+    assert line.startswith(
+        "k.cu was changed after it was searched for a, b: what is said of them is of its earlier text"
+    )
+    report.write_document(document, tmp_path / "demo")
+    assert cli.main(["report", str(tmp_path / "demo")]) == 0
+    for text in (capsys.readouterr().out, report.markdown(document), report.html(document)):
+        assert "their patches may not apply; search again" in text
+
+
+def test_other_kernels_that_a_patch_changes_are_named() -> None:
+    result = replace(
+        IMPROVED, also_changes=("diagnostics", "halo", "initial_state"), also_checked=("diagnostics", "initial_state")
+    )
+    checked = "lso changes diagnostics, initial_state: their recorded launches match, but were not timed"
+    unknown = "lso changes halo: not checked, for want of a recorded launch that replays"
+    patch, text = (
+        report.patch(result) or "",
+        report.markdown(report.document("demo", [result])).replace("\\", ""),
+    )
+    for line in (checked, unknown):
+        assert line in patch
+        assert line in text
+
+
+def test_the_whole_description_stands_in_the_patch() -> None:
+    words = " ".join(f"word{n}" for n in range(80))
+    head = (report.patch(replace(IMPROVED, description=words)) or "").split("\ndiff --git")[0]
+    assert words in " ".join(head.split())
+    assert max(len(line) for line in head.splitlines() if "word" in line) <= 100
+
+
+def test_no_source_change_no_patch() -> None:
+    assert report.patch(PLAIN) is None
+    assert report.diff(PLAIN) is None
+
+
+def test_an_older_patch_of_a_kernel_goes_with_its_gain(tmp_path: Path) -> None:
+    report.write_application("demo", [IMPROVED], tmp_path)
+    assert sorted(p.name for p in (tmp_path / "demo").iterdir()) == [*("k.json", "k.patch"), *FILES]
+    report.write_application("demo", [replace(PLAIN, kernel="demo/k")], tmp_path)
+    assert sorted(p.name for p in (tmp_path / "demo").iterdir()) == FILES
