@@ -114,7 +114,7 @@ class Conclusion:
         if not tried:
             return "nothing ranked ahead of the baseline when the best were timed again"
         if self.verdicts.winner is not None:
-            return tried[-1].reason
+            return next(promotion.reason for promotion in tried if promotion.promoted)
         return next((promotion for promotion in tried if promotion.decision is not None), tried[0]).reason
 
     def _result(self, status: Ending, detail: str) -> KernelResult:

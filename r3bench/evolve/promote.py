@@ -139,16 +139,21 @@ def _settle_configuration(
     court: Court, finalist: Finalist, recorded: Source, arms: list[Arm], found: Verdicts
 ) -> None:  # fmt: skip
     """A source change that is no gain alone: one that changes no machine code under the default compiler, or adds
-    nothing to its configuration, is dropped, and the configuration is tried without it."""
+    nothing to its configuration, is dropped, and the configuration is tried without it; where that alone is not surely
+    faster, both together are offered as they won."""
     bare = replace(finalist, source=recorded, variant=replace(finalist.variant, files=recorded.files))
     if arms[-1].comparison.decision is not Decision.IDENTICAL and _beats(court, finalist, bare):
         found.winner, found.arms = finalist, arms
         return
-    reason = "faster by the interval, but its source change adds nothing that is sure to its configuration"
-    found.promotions[-1] = replace(found.promotions[-1], promoted=False, reason=reason)
+    won, at = found.promotions[-1], len(found.promotions) - 1
     plain = _try(court, bare, found)
     if plain is not None and plain.decision is Decision.FASTER:
         found.winner, found.arms = bare, [Arm(name="configuration", comparison=plain)]
+        reason = "faster by the interval, but its source change adds nothing that is sure to its configuration"
+        found.promotions[at] = replace(won, promoted=False, reason=reason)
+    else:
+        found.winner, found.arms = finalist, arms
+        found.promotions[at] = replace(won, reason=f"{won.reason}; its configuration alone is not surely faster")
 
 
 def _above(one: Comparison, other: Comparison) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -67,6 +68,25 @@ def test_where_none_is_promoted_the_contest_of_the_best_is_kept_and_a_promotion_
     assert found.arms[0].comparison.baseline_ns == 1000.0
     found = promoted(tmp_path / "one", FakeServer(model), [equal[0], finalist("c", "good")], contests=2)
     assert [arm.comparison.decision for arm in found.arms] == [Decision.FASTER]
+
+
+def test_what_is_faster_together_only_is_offered_together(tmp_path: Path) -> None:
+    def model(variant: Variant, unit: int) -> Behaviour:
+        tuned, good = variant.configuration not in (None, Configuration()), "good" in text_of(variant)
+        return Behaviour(ns=(925.0 if good else 965.0) if tuned else 1000.0)
+
+    both = finalist("a", "good")
+    both = replace(both, variant=replace(both.variant, configuration=Configuration(pipeline="O2")))
+    found = promoted(tmp_path, FakeServer(model), [both])
+    assert found.winner == both
+    assert [(arm.name, arm.comparison.decision) for arm in found.arms] == [
+        ("patch and configuration", Decision.FASTER),
+        ("patch", Decision.SAME),
+    ]
+    assert [(p.rule, p.promoted, p.reason) for p in found.promotions] == [
+        ("a", True, "faster by the interval; its configuration alone is not surely faster"),
+        ("recorded", False, "within 5% of the baseline"),
+    ]
 
 
 def test_a_configuration_that_fails_does_not_mark_the_text(tmp_path: Path) -> None:
