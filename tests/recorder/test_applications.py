@@ -353,8 +353,13 @@ def test_why_nothing_was_recorded(
     assert (out, error.startswith(f"r3bench: nothing was recorded: {why}")) == ("", True)
 
 
-def test_other_ranks_pass_through(program: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "3")
+@pytest.mark.parametrize(
+    "variable", ["SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "FLUX_TASK_RANK"]
+)
+def test_other_ranks_pass_through(
+    variable: str, program: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "3")
     for ranks, count in (((0,), 0), ((0, 3), 2), ((), 2)):
         folder = tmp_path / str(count) / str(len(ranks))
         plan = application.Plan(folder=folder, ranks=ranks)
