@@ -82,7 +82,10 @@ def words(comparison: Comparison, ratio: str = "") -> str:
     alarms = dict(comparison.conditions).get("false_alarms") if claims(comparison) else None
     rate = f"; false alarms of this machine: {alarms}" if alarms else ""
     decided, said = comparison.decision.value, ratio or speedup(comparison)
-    seen = f"; smallest effect that could have been seen {100 * comparison.smallest_effect:.2g}%"
+    gate = f"{100 * comparison.gate:.3g}%"
+    seen = (
+        f"; the gate is {gate}, the smallest effect that could have been seen {100 * comparison.smallest_effect:.2g}%"
+    )
     return (
         f"{said if decided in said else f'{decided}, {said}'} at {comparison.confidence:.2%} confidence from "
         f"{comparison.blocks} blocks{'' if claims(comparison) else seen}{control}{rate}"

@@ -12,7 +12,9 @@ import pytest
 from r3bench import report
 from r3bench.errors import LedgerError
 from r3bench.ledger import Arm, Ledger, Promotion, SourceResult
+from r3bench.report.words import speedup, words
 from r3bench.stats import Decision, identical
+from tests.search.fake_server import comparison
 from tests.unit.demo import GUARD, IMPROVED, PLAIN, contest, refusal
 from tests.unit.grounds import keep
 
@@ -252,6 +254,14 @@ def test_every_decision_has_its_words() -> None:
         assert arm.decision.value in report.markdown(report.document("demo", [result])), arm.decision
         report.table(report.document("demo", [result]))
     assert {Decision.UNCLEAR, Decision.UNSTABLE} <= set(Decision)
+
+
+def test_what_is_no_claim_names_the_gate_and_a_narrow_interval_is_no_point() -> None:
+    same = words(comparison(1.0, gate=0.03))
+    assert "; the gate is 3%, the smallest effect that could have been seen 1%" in same
+    assert "gate" not in words(comparison(1.5))
+    narrow = replace(comparison(0.99), low=0.987, high=0.993)
+    assert speedup(narrow) == "0.990x (0.987 to 0.993)"
 
 
 def test_a_kernel_whose_name_is_no_file_name_gets_one() -> None:
