@@ -6,18 +6,27 @@ import struct
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from r3bench import report
+from r3bench.ledger import Arm
 from tests.unit import browser
-from tests.unit.demo import GUARD, IMPROVED, PLAIN
+from tests.unit.demo import GUARD, IMPROVED, PLAIN, contest
 from tests.unit.report_case import large, poisoned
 
 PROGRAM = browser.find()
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on PATH and none named by R3BENCH_CHROMIUM")
+
+
+NARROW = replace(
+    IMPROVED,
+    kernel="demo/a_name_of_some_length",
+    arms=(Arm(name="toolchain", comparison=replace(contest(16.323), low=16.314, high=16.331)),),
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pages of a search, a guard, a large search, and a hostile one."""
     place = tmp_path_factory.mktemp("pages")
     documents = {
-        "search": report.document("demo", [IMPROVED, PLAIN]), "guard": GUARD, "large": large(),
+        "search": report.document("demo", [IMPROVED, PLAIN, NARROW]), "guard": GUARD, "large": large(),
         "hostile": poisoned(large(1)),
     }  # fmt: skip
     for name, document in documents.items():
@@ -95,6 +104,19 @@ STRUCTURE = """(() => {
   const box = (e) => { const r = e.getBoundingClientRect(); return [Math.round(r.width), Math.round(r.height)] };
   return [...document.querySelectorAll('h1, h2, figure, svg, table, pre')].map(e => [e.tagName, ...box(e)]);
 })()"""
+
+
+CUT = """[...document.querySelectorAll('svg text')].filter(text => {
+  const box = text.getBBox(), held = text.ownerSVGElement.viewBox.baseVal;
+  return box.x < 0 || box.x + box.width > held.width;
+}).map(text => text.textContent)"""
+
+
+@pytest.mark.parametrize("name", ["search", "guard", "large"])
+@pytest.mark.parametrize("width", [1200, 390])
+def test_no_word_of_a_chart_is_cut(page: browser.Browser, folder: Path, name: str, width: int) -> None:
+    page.open(folder / f"{name}.html", width=width)
+    assert page.evaluate(CUT) == []
 
 
 @pytest.mark.parametrize("name", ["search", "guard", "large", "hostile"])

@@ -48,7 +48,7 @@ def scatter(points: Sequence[Point], x_name: str, y_name: str) -> Markup:
     marks += [line(x(low), y(low), x(high), y(high), "diagonal")]
     marks += [label(398, 322, "faster", "zone", "end"), label(64, 40, "slower", "zone")]
     marks += [_point(x(p.x_ns), y(p.y_ns), p) for p in points]
-    marks += _names([(x(p.x_ns), y(p.y_ns), short(p.name)) for p in points])
+    marks += _names([(x(p.x_ns), y(p.y_ns), short(p.name)) for p in points], 316)
     said = "; ".join(f"{p.name} {duration(p.x_ns)} to {duration(p.y_ns)}" for p in points[:20])
     return chart(f"{y_name} against {x_name}, logarithmic. {said}", WIDTH, 372, *marks)
 
@@ -59,7 +59,7 @@ def _point(x: float, y: float, point: Point) -> Markup:
     return titled("circle", title, cx=x, cy=y, r=5, class_=mark)
 
 
-def _names(places: Sequence[tuple[float, float, str]]) -> Iterator[Markup]:
+def _names(places: Sequence[tuple[float, float, str]], bottom: float) -> Iterator[Markup]:
     """Names beside, above or below their points; one that would lie over another, or over a mark, is left to the
     title."""
     taken = [(x - 6, y, x + 6) for x, y, _ in places]
@@ -67,7 +67,7 @@ def _names(places: Sequence[tuple[float, float, str]]) -> Iterator[Markup]:
         width = 6.5 * len(name)
         centred = min(x - width / 2, 409 - width)
         for start, middle in ((x + 9, y), (x - 9 - width, y), (centred, y - 14), (centred, y + 14)):
-            inside = start > 56 and start + width < 410 and 26 < middle < 316
+            inside = start > 56 and start + width < 410 and 26 < middle < bottom
             if inside and not any(abs(middle - b) < 12 and start < c and a < start + width for a, b, c in taken):
                 taken.append((start, middle, start + width))
                 yield label(start + width / 2, middle + 4, name, "name", "middle")
@@ -110,6 +110,7 @@ def memory_roof(kernels: Sequence[Written]) -> Markup:
         marks.append(titled("circle", kernel.name, cx=at, cy=y(kernel.before_ns), r=4, class_="mark"))
         if kernel.after_ns != kernel.before_ns:
             marks.append(titled("circle", said, cx=at, cy=y(kernel.after_ns), r=4, class_="mark faster"))
+    marks += _names([(x(k.nbytes), y(k.after_ns), short(k.name)) for k in kernels], 216)
     said = "; ".join(
         f"{k.name} {duration(k.after_ns)}, writing alone predicted {duration(k.roof_ns.value)}" for k in kernels[:20]
     )
@@ -144,7 +145,7 @@ def forest(
     for row, (name, suffix, comparison) in enumerate(rows):
         marks += _interval(x, 24 + 26 * row, short(name, ROW - len(suffix)) + suffix, comparison, value(comparison))
     said = "; ".join(f"{name}{suffix} {value(c)} {c.decision.value}" for name, suffix, c in rows[:40])
-    return chart(f"Speedups with intervals. {said}", 504, bottom + 42, *marks, class_="chart wide")
+    return chart(f"Speedups with intervals. {said}", 544, bottom + 42, *marks, class_="chart wide")
 
 
 def _interval(x: Scale, y: float, name: str, comparison: Comparison, shown: str) -> Iterator[Markup]:
