@@ -5,6 +5,7 @@ A tree is a folder (:class:`Folder`, the working tree for one) or a commit (:cla
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Iterator
@@ -48,6 +49,33 @@ class Folder:
     def stores(self, below: str) -> tuple[str, ...]:
         found = [path for pattern in ("*.zarr", "*.zarr.zip") for path in (self.top / below).rglob(pattern)]
         return tuple(sorted(path.relative_to(self.top).as_posix() for path in found))
+
+
+def checkout(place: Path) -> Path | None:
+    """The top of the git checkout that a place lies in; None where it lies in none."""
+    made = os.environ.get("GIT_WORK_TREE")
+    here = place.absolute()
+    return next((top for top in (here, *here.parents) if (top / ".git").exists() or str(top) == made), None)
+
+
+def home(capture: Capture, given: Path) -> Path:
+    """The folder that a capture's source is relative to: ``given`` where the source is there, or else the nearest above
+    it, then above the capture, in the same checkout; ``given`` where none has it."""
+    main = source_path(capture)
+    places = (given, *_above(given), *_above(Path(capture.path)))
+    return next((place for place in places if main and (place / main).is_file()), given)
+
+
+def source_path(capture: Capture) -> str:
+    """A capture's main file relative to its tree; empty where it has no source."""
+    source = capture.source
+    return "" if source is None else posixpath.normpath(posixpath.join(source.root, source.main))
+
+
+def _above(place: Path) -> tuple[Path, ...]:
+    """The folders above a place, up to the top of its checkout; none where it lies in none."""
+    top = checkout(place)
+    return () if top is None else tuple(p for p in place.absolute().parents if p.is_relative_to(top))
 
 
 def collect(tree: Tree, main: str, root: str = ".") -> dict[str, str]:

@@ -74,7 +74,12 @@ def tree_variant(item: CaptureItem) -> Variant:
     from r3bench import worktree
     from r3bench.model import Variant
 
-    found = worktree.variant(item.capture, worktree.Folder(item.config.rootpath))
+    top = worktree.home(item.capture, item.config.rootpath)
+    found, source = worktree.variant(item.capture, worktree.Folder(top)), worktree.source_path(item.capture)
+    if found is None and source and not item.capture.lacks:
+        where = f"{source} is not in {top}, nor above it or the capture in a checkout"
+        told = f"{item.capture.name} was tested from its own source, not from your tree"
+        item.warn(pytest.PytestWarning(f"{where}: {told}"))
     if found is not None and (lent := ", ".join(worktree.lent(item.capture, found))):
         item.warn(pytest.PytestWarning(f"the working tree has no {lent}, which {item.capture.name} includes: the "
                                        "capture's own is built"))  # fmt: skip
@@ -111,7 +116,7 @@ def check_timing(item: CaptureItem) -> None:
     if found.decision is Decision.REFUSED:
         raise Finding(f"{item.capture.name}, unit {item.unit}: no time, for the {found.refused} {found.verdict.detail}")
     samples_ns = samples_of(item, found, tree)
-    item.stash[TIMING] = timing_of(found, samples_ns, server.name)
+    item.stash[TIMING] = timing_of(found, samples_ns, server.name) | {"tree": tree != Variant()}
     keep_time(item, found.candidate_ns or block_statistic(samples_ns))
     if limit is not None and found.decision is Decision.SLOWER:
         raise Finding(f"{item.capture.name}, unit {item.unit}: slower than recorded: {words(found)}")

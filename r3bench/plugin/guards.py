@@ -59,13 +59,16 @@ def fail_on(config: pytest.Config) -> tuple[str, ...]:
 
 def run_guard(item: CaptureItem) -> None:
     """The item's kernel in the working tree against the base; fails for an answer that was asked to fail."""
+    from r3bench.commits import open_tree
     from r3bench.guard import Terms, judge, relative_store
     from r3bench.guard.documents import fails, row
-    from r3bench.worktree import Folder
+    from r3bench.worktree import Folder, home
 
     config, server = item.config, server_of(item.config)
-    head = Folder(config.rootpath, str(option(config, "head")))
-    terms = Terms(config.stash[BASE], head, server, max(1, count(item.session, "guard")))
+    top = home(item.capture, config.rootpath)
+    head = Folder(top, str(option(config, "head")))
+    base = config.stash[BASE] if top == config.rootpath else open_tree(str(option(config, "guard")), top)
+    terms = Terms(base, head, server, max(1, count(item.session, "guard")))
     found = judge(item.capture, gate_of(item), terms)
     kind = server.target.device
     failing = fails(found.ruling, fail_on(config), kind, asked(config, kind))

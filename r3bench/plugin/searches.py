@@ -129,7 +129,7 @@ def kernel(item: CaptureItem, ledger: Ledger) -> Kernel:
     from r3bench import store, worktree
     from r3bench.evolve import Kernel, neighbours_of
 
-    tree = worktree.Folder(item.config.rootpath)
+    tree = worktree.Folder(worktree.home(item.capture, item.config.rootpath))
     siblings = [store.open_capture(path) for path in store.find([Path(item.capture.path).parent])]
     return Kernel(
         capture=item.capture,
@@ -275,6 +275,7 @@ class Searches:
         from r3bench import report
 
         terminalreporter.section("r3bench: search")
+        here = terminalreporter.config.invocation_params.dir
         for folder in sorted({path.parent for path in ledgers}):
             write_report(folder)
             found, run = report.gather(folder.glob("*.jsonl"))
@@ -290,11 +291,11 @@ class Searches:
                 every = found[application]
                 for line in (*outdone(searches, kernels), *report.mixed(every), *report.moved_on(every)):
                     terminalreporter.line(line)
-                for line in report.below(document, folder.parent, terminalreporter.config.rootpath):
+                for line in report.below(document, folder.parent, here):
                     terminalreporter.line(line)
             for place in sorted(folder.glob("earlier/*")):
                 if place.stat().st_mtime >= self.began:
-                    kept = os.path.relpath(place, terminalreporter.config.rootpath)
+                    kept = os.path.relpath(place, here)
                     terminalreporter.line(f"the earlier results that these replace are kept in {kept}")
 
 

@@ -62,7 +62,10 @@ class Timings:
         changed = {name: found for name, found in self.found.items() if found["decision"] != "identical"}
         if self.found:
             terminalreporter.section("r3bench: working tree against stored source")
-            same = len(self.found) - len(changed)
+            own = sum(not found["tree"] for found in self.found.values())
+            if own:
+                terminalreporter.line(f"{own} of {len(self.found)} timings: the captures' own sources, not your tree's")
+            same = sum(found["tree"] for name, found in self.found.items() if name not in changed)
             if same:
                 taken = "" if option(terminalreporter.config, "evolve") else ", of which the shortest (Min) is its time"
                 terminalreporter.line(

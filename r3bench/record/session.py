@@ -80,8 +80,9 @@ class Session:
     """One run of an application whose kernels are launched from Python.
 
     ``root`` is the folder against which its source files are named. A capture names them so, and ``root`` itself
-    relative to ``top``, the repository, where that is not the same folder: the working tree's kernel is looked for
-    there. Nothing is recorded but what :meth:`capture` chose before it was launched::
+    relative to ``top``, where that is not the same folder: the working tree's kernel is looked for there. ``top`` is
+    the git checkout that ``root`` lies in, or ``root`` itself where it lies in none. Nothing is recorded but what
+    :meth:`capture` chose before it was launched::
 
         with Session("demo", ".") as session:
             module = session.module("kernels/demo/kernels.cu")
@@ -111,7 +112,7 @@ class Session:
     ) -> None:
         self._application, self._command, self._timeout_s = application, tuple(command), timeout_s
         self._folder = Path(root).resolve()
-        self._root = _relative(self._folder, Path(top or root).resolve())
+        self._root = _relative(self._folder, Path(top or worktree.checkout(self._folder) or root).resolve())
         with ExitStack() as opened:
             self._device = opened.enter_context(closing(open_device(device))) if isinstance(device, str) else device
             self._compiler = compiler or opened.enter_context(Compiler())

@@ -26,6 +26,7 @@ from r3bench.report.patches import diff, mixed, moved_on, overlapping
 from r3bench.report.runs import Run
 from r3bench.report.words import claimed, file_name
 from r3bench.stats import Comparison, contradiction
+from r3bench.worktree import checkout
 
 FORMAT = 2
 Document = Mapping[str, Any]
@@ -66,12 +67,12 @@ def by_gain(kernels: Iterable[KernelResult]) -> list[KernelResult]:
 
 
 def portable(result: KernelResult) -> KernelResult:
-    """A result whose capture is named relative to the working directory or its repository, else by its name alone."""
+    """A result whose capture is named relative to its repository or the working directory, else by its name alone."""
     path = Path(result.capture)
     if not path.is_absolute():
         return result
-    repository = next((folder for folder in path.parents if (folder / ".git").exists()), None)
-    roots = (Path.cwd(), *([repository] if repository is not None else []))
+    repository = checkout(path)
+    roots = (*([repository] if repository is not None else []), Path.cwd())
     name = next((path.relative_to(root).as_posix() for root in roots if path.is_relative_to(root)), path.name)
     return replace(result, capture=name, detail=result.detail.replace(result.capture, name))
 

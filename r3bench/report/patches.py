@@ -14,6 +14,7 @@ from r3bench.ledger import KernelResult
 from r3bench.report.words import device_line, duration, file_name, held_out, no_control, one_line, words
 from r3bench.stats import Decision
 from r3bench.syntax import find_kernel, kernels
+from r3bench.worktree import checkout
 
 
 def diff(result: KernelResult) -> str | None:
@@ -120,7 +121,8 @@ def moved_on(results: Iterable[KernelResult]) -> list[str]:
     """Which kernels were searched from a text that is no longer that of their file in the working tree."""
     files: dict[str, list[str]] = {}
     for result in results:
-        if result.before and _in_the_tree(result.source) not in (None, result.before.encode()):
+        place = in_the_tree(result.source)
+        if result.before and place is not None and place.read_bytes() != result.before.encode():
             files.setdefault(result.source, []).append(result.kernel.split("/", 1)[-1])
     return [
         f"{source} was changed after it was searched for {', '.join(names)}: what is said of them is of its earlier "
@@ -129,11 +131,10 @@ def moved_on(results: Iterable[KernelResult]) -> list[str]:
     ]
 
 
-def _in_the_tree(source: str) -> bytes | None:
+def in_the_tree(source: str) -> Path | None:
     """A file of the tree that the working directory is in; None where it is not there."""
     here = Path.cwd()
-    place = next((top / source for top in (here, *here.parents) if (top / source).is_file()), None)
-    return place.read_bytes() if place is not None else None
+    return next((top / source for top in (here, *here.parents) if (top / source).is_file()), None)
 
 
 def patch(result: KernelResult, others: Iterable[KernelResult] = (), folder: Path | None = None) -> str | None:
@@ -169,7 +170,7 @@ APPLY = "Apply in the top folder of the repository with: "
 def _from_the_top(folder: Path, name: str) -> str:
     """A patch's path from the top of the repository that its folder lies in, ready for a shell; its name where none."""
     path = folder.resolve() / f"{name}.patch"
-    top = next((parent for parent in path.parents if (parent / ".git").exists()), path.parent)
+    top = checkout(path) or path.parent
     return shlex.quote(path.relative_to(top).as_posix())
 
 

@@ -11,8 +11,9 @@ from tabulate import tabulate
 from r3bench.ledger import KernelResult
 from r3bench.report import guards
 from r3bench.report.documents import Document, Entry, result_of
-from r3bench.report.patches import gain_alone, overlap_words
+from r3bench.report.patches import gain_alone, in_the_tree, overlap_words
 from r3bench.report.words import baseline_time, busy_line, one_line, result_word, speedup
+from r3bench.worktree import checkout
 
 HEAD = ("kernel", "result", "patch alone", "with configuration", "baseline")
 _NARROW = ("kernel", "result", "patch", "with config.", "baseline")
@@ -72,9 +73,10 @@ def below(document: Document, folder: Path, top: Path) -> Iterator[str]:
         yield f"report: {shown('report.md')}"
     for kernel in kernels:
         yield from (f"{failed.detail} (--r3-resume)" for failed in kernel.failures if failed.status == "no answer yet")
+    sources = {entry["patch_file"]: entry["source"] for entry in entries}
     patched = [entry for entry in entries if entry["patch_file"] and (folder / entry["patch_file"]).is_file()]
     chosen = applicable(patched)
-    yield from (f"git apply {shown(name)}" for name in chosen)
+    yield from (_applying(sources[name], folder / name, top, shown(name)) for name in chosen)
     configured = [entry["configuration_file"] for entry in entries if not entry["patch_file"]]
     yield from (f"configuration: {shown(name)}" for name in filter(None, configured))
     if any(configured):
@@ -82,6 +84,16 @@ def below(document: Document, folder: Path, top: Path) -> Iterator[str]:
     for entry in patched:
         if entry["patch_file"] not in chosen:
             yield f"left out: {shown(entry['patch_file'])} {left_out(entry, chosen)}"
+
+
+def _applying(source: str, patch: Path, here: Path, shown: str) -> str:
+    """The command that applies a patch, from ``here``: git leaves out what lies above the folder that it runs in."""
+    if in_the_tree(source) is None:
+        return f"patch: {shown} (git apply it in the tree that has {one_line(source)}: there is none here)"
+    tree = checkout(here)
+    if tree in (None, here.absolute()):
+        return f"git apply {shown}"
+    return f"git -C {shlex.quote(str(tree))} apply {shlex.quote(str(patch.absolute()))}"
 
 
 def applicable(entries: Iterable[Entry]) -> list[str]:

@@ -210,6 +210,16 @@ def test_the_command_compares_two_commits_and_touches_no_checkout(
     assert about["reproduce"] == "r3bench guard 'HEAD~1' HEAD --device=cpu --captures captures/app/scale.zarr"
 
 
+def test_it_finds_sources_and_commits_from_a_folder_below(
+    repository: pytest.Pytester, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit(source, SCALE, "data[i] = 0.0")
+    monkeypatch.chdir(repository.path / "captures")
+    assert main(["guard", "HEAD", "--device", "cpu", "--captures", "app"]) == 11
+    git("commit", "-qam", "wrong")
+    assert main(["guard", "HEAD~1", "HEAD", "--device", "cpu", "--captures", "app"]) == 11
+
+
 def test_the_command_takes_folders(repository: pytest.Pytester, source: Path, tmp_path: Path) -> None:
     shutil.copytree(repository.path, tmp_path / "head")
     edit(source, SCALE, "data[i] = 0.0")

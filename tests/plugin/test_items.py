@@ -62,9 +62,28 @@ def test_a_kernel_that_does_not_compile_names_the_users_line(project: pytest.Pyt
 
 def test_without_the_working_trees_file_the_stored_source_is_tested_and_said_so(project: pytest.Pytester) -> None:
     shutil.rmtree(project.path / "kernels")
-    result = project.runpytest(f"{SCALE}::correctness[0]", "--junitxml=out.xml")
-    result.assert_outcomes(passed=1)
+    result = project.runpytest(SCALE, "-k", "correctness or timing", "--junitxml=out.xml", "-Wdefault")
+    result.assert_outcomes(passed=4, warnings=4, deselected=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*kernels/app/scale.cu is not in *not from your tree",
+            "2 of 2 timings: the captures' own sources, not your tree's",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*identical machine code*")
     assert "stored source" in (project.path / "out.xml").read_text()
+
+
+@pytest.mark.parametrize("place", ["captures", "kernels", "../elsewhere"])
+def test_a_kernel_is_found_from_any_folder_when_it_lies_in_a_checkout(
+    project: pytest.Pytester, source: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project.path / ".git").mkdir()
+    (project.path / place).mkdir(exist_ok=True)
+    source.write_text(source.read_text().replace("factor * data[i]", "factor + data[i]"))
+    monkeypatch.chdir(project.path / place)
+    result = project.runpytest(str(project.path / SCALE), "-k", "correctness")
+    result.assert_outcomes(failed=2, deselected=3)
 
 
 def test_a_test_file_inside_a_store_is_never_imported(project: pytest.Pytester) -> None:

@@ -124,19 +124,26 @@ def test_every_patch_that_does_not_overlap_applies_after_the_other(tmp_path: Pat
         assert distance > 3 or codes[1] != 0
 
 
-def test_an_overlap_is_told_everywhere(tmp_path: Path) -> None:
+def test_an_overlap_is_told_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     results = [edited("x", 3, gain=1.2), edited("z", 3, gain=1.9)]
     report.write_application("demo", results, tmp_path)
     assert "It overlaps with z.patch: apply one, then search again." in (tmp_path / "demo" / "x.patch").read_text()
     assert "- it overlaps with x.patch: apply one, then search again" in (tmp_path / "demo" / "report.md").read_text()
     assert json.loads((tmp_path / "demo" / "report.json").read_text())["kernels"][0]["overlaps"] == ["x.patch"]
     document = report.load(tmp_path / "demo" / "report.json")
-    lines = list(report.below(document, tmp_path / "demo", tmp_path))
-    assert lines == [
-        "report: demo/report.md",
-        "git apply demo/z.patch",
-        "left out: demo/x.patch overlaps with z.patch: apply one, then search again",
-    ]
+    left = "left out: demo/x.patch overlaps with z.patch: apply one, then search again"
+
+    def lines(here: Path) -> list[str]:
+        return list(report.below(document, tmp_path / "demo", here))
+
+    nowhere = "patch: demo/z.patch (git apply it in the tree that has k.cu: there is none here)"
+    assert lines(tmp_path) == ["report: demo/report.md", nowhere, left]
+    (tmp_path / "k.cu").write_text(results[0].before)
+    assert lines(tmp_path) == ["report: demo/report.md", "git apply demo/z.patch", left]
+    (tmp_path / ".git").mkdir()
+    assert lines(tmp_path) == ["report: demo/report.md", "git apply demo/z.patch", left]
+    assert lines(tmp_path / "demo")[1] == f"git -C {tmp_path} apply {tmp_path}/demo/z.patch"
 
 
 def test_kernels_searched_from_different_texts_of_one_file_are_told() -> None:
