@@ -48,6 +48,8 @@ def test_the_terminal_says_what_a_search_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "kernels" / "demo").mkdir(parents=True)
+    (tmp_path / "kernels" / "demo" / "k.cu").write_text(IMPROVED.before)
     busy = replace(IMPROVED, conditions=(("cores", "2"), ("load", "7.8")))
     with Ledger.open(tmp_path / "reports" / "demo" / "ledger" / "k.jsonl") as ledger:
         keep(ledger, busy)
