@@ -75,7 +75,8 @@ def compile_ir(
     # that is included, the source would be called ./k.cu.
     source = inside(main, f"source file {main}")
     if source in tree:
-        tree[source] = f'#line 1 "{source}"\n{tree[source]}'
+        # A byte order mark is one at the start of a file only.
+        tree[source] = f'#line 1 "{source}"\n' + tree[source].removeprefix("\ufeff")
     text = "\n".join([NAMED, f'#include "{source}"', *(f"template __global__ decltype({n}) {n};" for n in instantiate)])
     places = tuple(path for flag, path in zip(paths[::2], paths[1::2], strict=True) if flag != "-include")
     done = None

@@ -257,6 +257,15 @@ def test_parameters_need_types_and_a_kernel() -> None:
 # -- files and flags -------------------------------------------------------------------------------------------------
 
 
+def test_a_byte_order_mark_is_no_part_of_a_source() -> None:
+    header = "__device__ float twice(float x) { return 2 * x; }"
+    text = '#include "h.cuh"\n__global__ void k(float* x) { *x = twice(*x); }'
+    plain = compile_ir({"k.cu": text, "h.cuh": header}, "k.cu")
+    assert compile_ir({"k.cu": f"\ufeff{text}", "h.cuh": f"\ufeff{header}"}, "k.cu") == plain
+    with pytest.raises(BuildError, match=r"^k\.cu:1:1: "):
+        compiled("\ufeffnonsense;")
+
+
 def test_several_files_in_folders() -> None:
     files = {
         "src/k.cu": '#include "detail/a.cuh"\n#include <b.cuh>\n__global__ void k(float* x) { x[0] = a() + b() + N; }',
