@@ -171,7 +171,8 @@ def shrink(arguments: argparse.Namespace) -> int:
     before, after = (
         sum(reduction.nbytes(store.contents(c, unit.index).before) for unit in c.units) for c in (capture, smaller)
     )
-    print(f"{smaller.path}: {after} bytes that are not zero instead of {before}")
+    left = f"{after} bytes that are not zero instead of {before}" if after < before else "all of it is needed"
+    print(f"{smaller.path}: {left}")
     return 0
 
 

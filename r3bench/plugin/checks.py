@@ -94,8 +94,9 @@ def check_correctness(item: CaptureItem) -> None:
 
     outcome = server_of(item.config).submit(item.capture, tree_variant(item), item.unit, timing="none").result()
     if outcome.verdict.status is not Status.MATCH:
+        limit = "; --r3-timeout sets the limit" if outcome.verdict.status is Status.TIMEOUT else ""
         raise Finding(
-            f"{item.capture.name}, unit {item.unit}: {outcome.verdict.status.value}: {outcome.verdict.detail}"
+            f"{item.capture.name}, unit {item.unit}: {outcome.verdict.status.value}: {outcome.verdict.detail}{limit}"
         )
 
 
@@ -114,7 +115,7 @@ def check_timing(item: CaptureItem) -> None:
     kernels = count(item.session, "timing")
     found = server.compare(item.capture, item.unit, stored, tree, gate=used, kernels=kernels).result()
     if found.decision is Decision.REFUSED:
-        raise Finding(f"{item.capture.name}, unit {item.unit}: no time, for the {found.refused} {found.verdict.detail}")
+        raise Finding(f"{item.capture.name}, unit {item.unit}: no time for the {found.refused}: {found.verdict.detail}")
     samples_ns = samples_of(item, found, tree)
     item.stash[TIMING] = timing_of(found, samples_ns, server.name) | {"tree": tree != Variant()}
     keep_time(item, found.candidate_ns or block_statistic(samples_ns))

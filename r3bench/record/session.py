@@ -146,10 +146,10 @@ class Session:
         """
         try:
             texts = worktree.collect(worktree.Folder(self._folder), main)
+        except FileNotFoundError as error:
+            raise RecordError(f"{self._folder / main} is not there: check the path") from error
         except (OSError, UnicodeDecodeError) as error:
-            raise RecordError(
-                f"{self._folder / main} cannot be read as UTF-8 text ({error}): check the path"
-            ) from error
+            raise RecordError(f"{self._folder / main} cannot be read as UTF-8 text ({error})") from error
         key = (main, tuple(flags))
         if key not in self._modules or self._modules[key].texts != texts:
             self._modules[key] = self._compile(main, texts, tuple(flags))

@@ -137,7 +137,7 @@ class Placement:
             self.device.launch(arm.kernel, memory, arm.launch, timeout_s=timeout_s, order=order)
             verdict = self.check(memory)
             if verdict.status is not Status.MATCH:
-                return verdict
+                return _in_one_order(verdict, order, wanted[0]) if order != wanted[0] else verdict
         return verdict
 
     def _memories(self, timeout_s: float) -> Sequence[Memory]:
@@ -179,3 +179,9 @@ class Placement:
     def _release_probes(self) -> None:
         while self._probes:
             self.device.release(self._probes.pop())
+
+
+def _in_one_order(verdict: Verdict, order: str, matched: str) -> Verdict:
+    """A verdict on threads in one order, where another order matches."""
+    told = f"Threads ran in {order} order; in {matched} order it matches: a barrier may be missing."
+    return replace(verdict, detail=f"{verdict.detail} {told}")

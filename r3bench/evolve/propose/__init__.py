@@ -21,6 +21,7 @@ from pathlib import Path
 
 from r3bench.errors import ModelError
 from r3bench.evolve.propose.files import FileProposer
+from r3bench.evolve.propose.keys import hidden
 from r3bench.evolve.propose.litellm import LiteLLMProposer
 from r3bench.evolve.propose.openai import OpenAIProposer
 from r3bench.evolve.propose.recorded import RecordedProposer
@@ -44,7 +45,9 @@ def check_proposers(text: str) -> list[tuple[int, str, str]]:
         if match is None or (match["kind"] == "rules") != (match["where"] is None) or match["weight"] == "0":
             kinds = "rules, openai:URL, litellm:MODEL, recorded:FILE, files:FOLDER"
             raise ModelError(
-                "unknown proposer", f"a proposer is one of {kinds}, with N* in front for a weight", fatal=True
+                "unknown proposer",
+                f"a proposer is one of {kinds}, with N* in front for a weight, and not {hidden(part.strip())!r}",
+                fatal=True,
             )
         found.append((int(match["weight"] or 1), match["kind"], match["where"] or ""))
     return found
