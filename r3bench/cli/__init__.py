@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -29,8 +30,9 @@ from r3bench.errors import R3Error
 COMMANDS = (annotate, apply, calibrate, capture, doctor, export, guard, history, record, report, run, serve, worker)
 
 # Exit statuses: 0 done, 1 the answer is no (a command's help says which), 2 usage, 3 r3bench itself could not do it,
-# 141 nobody reads on (``r3bench ... | head``), as the shell says of any command that this ends.
+# 130 interrupted (ctrl-C), 141 nobody reads on (``r3bench ... | head``): as the shell says of what these end.
 TROUBLE = 3
+INTERRUPTED = 128 + signal.SIGINT
 UNREAD = 128 + signal.SIGPIPE
 
 
@@ -58,9 +60,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run(arguments)
         finally:
             print(end="", flush=True)  # a reader that is gone is noticed here, not when Python ends
+    except KeyboardInterrupt:
+        print("r3bench: interrupted", file=sys.stderr)
+        return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be written goes nowhere
+        _write_nowhere()
         return UNREAD
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        _write_nowhere()
+        print(f"r3bench: standard output takes no more ({error.strerror}): write it elsewhere", file=sys.stderr)
+        return TROUBLE
+
+
+def _write_nowhere() -> None:
+    """What standard output still holds is dropped, instead of failing again when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(arguments: Sequence[str] | None) -> int:

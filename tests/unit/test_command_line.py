@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
@@ -11,7 +12,7 @@ from importlib import metadata
 
 import pytest
 
-from r3bench.cli import UNREAD, doctor
+from r3bench.cli import INTERRUPTED, TROUBLE, UNREAD, capture, doctor, main
 
 
 @pytest.mark.parametrize("command", [("capture", "show", "captures/miniweather"), ("calibrate", "--help")])
@@ -32,6 +33,40 @@ def test_a_reader_that_is_gone_ends_a_command_quietly(command: tuple[str, ...], 
         os.close(write)
     assert (ended.returncode, ended.stderr) == (UNREAD, "")
     assert UNREAD == 141
+
+
+@pytest.mark.parametrize("command", [("capture", "show", "captures/miniweather"), ("calibrate", "--help")])
+def test_a_full_disk_behind_standard_output_is_told(command: tuple[str, ...], pytestconfig: pytest.Config) -> None:
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "r3bench", *command],
+            cwd=pytestconfig.rootpath,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": ""},
+            text=True,
+            check=False,
+        )
+    said = "r3bench: standard output takes no more (No space left on device): write it elsewhere\n"
+    assert (ended.returncode, ended.stderr) == (TROUBLE, said)
+
+
+def test_another_error_of_the_system_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(name: str) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device", "reports/x.json")
+
+    monkeypatch.setattr("r3bench.cli.parser", lambda: no_room(""))
+    with pytest.raises(OSError, match=r"reports/x\.json"):
+        main(["doctor"])
+
+
+def test_an_interrupted_command_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(arguments: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(capture, "show", interrupted)
+    assert main(["capture", "show", "captures/miniweather"]) == INTERRUPTED == 130
+    assert capsys.readouterr().err == "r3bench: interrupted\n"
 
 
 def test_what_is_missing_says_what_it_is_for_and_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
