@@ -45,7 +45,7 @@ def parts(device: str, out: Path) -> list[Part]:
     search = ("--r3-evolve", str(large), "--r3-device", device, "--r3-seconds", "15" if real else "1")
     found = [
         Part("record", 120, (*run, "kernels.miniweather.record", "--device", device, *kept, "--out", str(large))),
-        Part("evolve", 340, (*test, *search, "--r3-reports", str(out / "reports"))),
+        Part("evolve", 400, (*test, *search, "--r3-reports", str(out / "reports"))),
         Part("cheats", 180, (*test, "tests/cheats", "-k", device)),
         Part("slow-downs", 270, (*run, "tests.benchmarks.slow_downs", device, count["contests"], "85")),
         Part("promotions", 320, (*run, "tests.benchmarks.aa_promotions", device, count["copies"], "310", "89")),
