@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,15 +15,13 @@ from r3bench import report, store
 from r3bench.cli import main
 from r3bench.devices import Device, open_device
 from r3bench.devices.cuda import nvml
-from r3bench.ledger import Ledger
-from r3bench.model import Configuration, LaunchRule
-from r3bench.nouns import encode
+from r3bench.model import LaunchRule
 from r3bench.record import application, dump
 from r3bench.record.images import find_nvcc
 from r3bench.record.verification import verify
 from r3bench.report import applied
 from r3bench.toolchain import Compiler
-from tests.unit import report_case
+from tests.recorder.tuned_report import tuned_report
 
 pytestmark = [
     pytest.mark.gpu,
@@ -220,25 +216,6 @@ def test_python_applications(script: str, package: str, kernels: str, recorded: 
 # -- tuned kernels in the unmodified program --
 
 
-def searched(place: Path, captures: Path) -> Path:
-    """The folder of a report that says another text and another block are better for the only kernel."""
-    (path,) = captures.glob("*.zarr")
-    capture = store.open_capture(path)
-    assert capture.source is not None
-    before = store.sources(capture)[capture.source.main]
-    after = before.replace("state[i] += dt * (right - left);", "state[i] = fma(dt, right - left, state[i]);")
-    assert after != before
-    tuned = {"configuration": encode(Configuration()), "launch": encode(LaunchRule(block=(64, 1, 1)))}
-    found = replace(
-        report_case.kernel(1, 3), kernel="steps/step", capture=str(path), source=capture.source.main,
-        before=before, after=after, configuration=json.dumps(tuned),
-    )  # fmt: skip
-    with Ledger.open(place / "steps/ledger/step.jsonl", resume=False) as ledger:
-        ledger.append("result", result=encode(found))
-    report.write((place / "steps/ledger").glob("*.jsonl"), place)
-    return place / "steps"
-
-
 def test_the_unmodified_program_with_a_tuned_kernel(
     program: Program, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -246,7 +223,9 @@ def test_the_unmodified_program_with_a_tuned_kernel(
     expected = plain_output(command)
     source = ("--source", str(PROGRAMS / "step.cuh"))
     assert main(["record", "--out", str(tmp_path / "captures"), *source, "--", *command]) == 0
-    place = searched(tmp_path / "reports", tmp_path / "captures")
+    (capture,) = (tmp_path / "captures").iterdir()
+    texts = ("state[i] += dt * (right - left);", "state[i] = fma(dt, right - left, state[i]);")
+    place = tuned_report(tmp_path / "reports", capture, LaunchRule(block=(64, 1, 1)), *texts)
     capfd.readouterr()
     assert main(["run", "--with", str(place), "--region", "steps", "--runs", "2", "--", *command]) == 0
     said = capfd.readouterr().out

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from r3bench.cli import main
+from r3bench.cli import main, run
 from r3bench.cli.run import summary
+from r3bench.model import Configuration, LaunchRule
 from r3bench.record import trials
 from r3bench.record.application import Plan
 from tests.recorder.conftest import Build
+from tests.recorder.tuned_report import tuned_report
 
 TUNED = "// tuned\n.version 7.0\n.visible .global .align 8 .f64 bias = 0;\n"
 Substituted = Callable[..., trials.Trial]
@@ -116,6 +118,17 @@ def test_interleaved_runs_and_their_output(program: Build, tmp_path: Path) -> No
     assert f"{min(ratios):.3f} to {max(ratios):.3f}" in summary(found)
     own, tuned = ([k for k in profile.kernels if k["kernel"] == "shift"] for profile in found.profiles)
     assert (own[0]["timed"], own[0]["substituted"], tuned[0]["substituted"]) == (3, 0, 3)
+
+
+def test_what_a_report_promoted_is_put_in(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    capture = pytestconfig.rootpath / "captures/miniweather/update.zarr"
+    launch = LaunchRule(block=(64, 1, 1))
+    place = tuned_report(tmp_path, capture, launch, "void update(", "/* tuned */ void update(")
+    ((found, variant),) = run._promoted(place)
+    assert (Path(found.path), variant.launch, variant.configuration) == (capture, launch, Configuration())
+    assert variant.files is not None
+    ((_, text),) = variant.files
+    assert "/* tuned */" in str(text)
 
 
 def test_without_a_gpu_it_says_so(
