@@ -90,7 +90,8 @@ class Evidence:
 
     def _counts(self, result: KernelResult) -> Iterator[str]:
         spent, asked = result.spent, self._asked
-        counted = max(result.evaluations, *(source.trials for source in result.sources), 0)
+        # Earlier versions counted an evaluation again when it was asked for again.
+        counted = max(result.evaluations / 2, *(source.trials for source in result.sources), 0)
         if counted > self._statuses.total() or result.steps > len(self._steps):
             yield "more evaluations or texts than this ledger holds"
         if any(each.count > self._statuses[each.status] + asked["replies"] for each in result.failures):
@@ -110,23 +111,25 @@ class Evidence:
 
     def _are(self, sides: Sides, result: KernelResult, arm: Arm) -> bool:
         """Whether a contest's sides are those of a result's arm."""
-        baseline, candidate = sides
         first, changed = self._holding(result.before), self._holding(result.after)
         texts = first if arm.name in ("toolchain", "configuration") else changed
         tree = first if result.baseline.startswith("working tree") else [None]
-        settings = _settings(result, arm)
-        return any(baseline == named(Variant(files=files)) for files in tree) and any(
-            self._same(candidate, named(replace(settings, files=files))) for files in texts
+        settings, found = _settings(result, arm), arm.comparison
+        baselines, candidates = [Variant(files=files) for files in tree], [replace(settings, files=f) for f in texts]
+        own = arm.name == "own compiler" and not sides[1] and found.candidate_binary not in self._code.values()
+        return any(self._is(sides[0], found.baseline_binary, each) for each in baselines) and (
+            own or any(self._is(sides[1], found.candidate_binary, each) for each in candidates)
         )
 
     def _holding(self, text: str | None) -> list[Files]:
         """The texts on record of which one is this; none where it is empty."""
         return [files for files in self._texts if text in dict(files).values() or not (text or files)]
 
-    def _same(self, one: str, other: str) -> bool:
-        """Whether two variants are one, or the same code: idle settings are taken out of what is offered."""
-        code = self._code.get(one)
-        return one == other or (code is not None and code == self._code.get(other))
+    def _is(self, side: str, code: str | None, variant: Variant) -> bool:
+        """Whether a contest's side is a variant, by its hash or by machine code that was verified: idle settings are
+        taken out of what is offered, and contests of earlier versions name their code only."""
+        wanted = named(variant)
+        return side == wanted or self._code.get(wanted) in {code, self._code.get(side)} - {None}
 
     def _is_ratio(self, factor: float) -> bool:
         return any(isclose(a / b, factor) for a, b in product(self._again_ns, self._again_ns))

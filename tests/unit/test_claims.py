@@ -13,8 +13,8 @@ import pytest
 from r3bench import report
 from r3bench.cli.report import documents
 from r3bench.errors import LedgerError
-from r3bench.ledger import Arm, KernelResult, Ledger, Share, Spent, read
-from r3bench.model import Level, Status, Verdict
+from r3bench.ledger import Arm, KernelResult, Ledger, Share, Spent, named, read
+from r3bench.model import Configuration, Level, Status, Variant, Verdict
 from r3bench.nouns import decode, encode
 from r3bench.stats import Comparison, Decision, confirmed, contradiction, identical, refused
 from tests.search.fake_server import comparison
@@ -168,6 +168,23 @@ def test_a_result_whose_grounds_are_gone_is_left_out(tmp_path: Path, kind: str) 
     assert len(read(path)[1]) == 1
     with pytest.raises(LedgerError, match="hold no result that can be drawn"):
         list(documents(path))
+
+
+@pytest.mark.parametrize(("code", "believed"), [("tuned", True), ("other", False)])
+def test_a_contest_without_hashes_is_known_by_its_machine_code(tmp_path: Path, code: str, believed: bool) -> None:
+    binaries = {"baseline_binary": "base", "candidate_binary": code}
+    found = replace(RESULT, arms=(Arm(name="patch", comparison=replace(RESULT.arms[0].comparison, **binaries)),))
+    patched = Variant(files=(("k.cu", RESULT.after or ""),), configuration=Configuration())
+    path = tmp_path / "k.jsonl"
+    with Ledger.open(path) as ledger:
+        for variant, binary in ((Variant(), "base"), (patched, "tuned")):
+            outcome = replace(MATCHED, measurement=None, variant=named(variant), binary=binary)
+            ledger.add_outcome(binary, outcome, kernel="demo/k")
+        keep(ledger, found)
+    kept = [json.loads(line) for line in path.read_text().splitlines()]
+    plain = [{name: held for name, held in record.items() if name not in ("baseline", "candidate")} for record in kept]
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in plain))
+    assert (read(path)[1] == []) is believed
 
 
 def test_a_contest_that_claims_nothing_has_to_be_on_record_only(tmp_path: Path) -> None:
