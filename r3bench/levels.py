@@ -26,7 +26,6 @@ from r3bench.windows import Arm
 
 # A changed input may make a kernel run longer, but not this much.
 _LONGER, _LEAST_S = 100, 5.0
-_NUDGES = 2
 # How much longer a launch may take with every access checked.
 _CHECKED = 30
 _ORDERS, _BUILDS = "other orders of threads, on a CPU", "checked builds, on a CPU"
@@ -204,7 +203,7 @@ def _tamed(
     if not _bears(placement, oracle, material, changed, compiler):
         return None
     unit, expected = material.unit, material.expected
-    inputs = (perturb.nudged(unit, material.before, MARGIN, seed) for seed in range(_NUDGES))
+    inputs = (perturb.nudged(unit, material.before, MARGIN, seed) for seed in range(perturb.NUDGES))
     results = [
         {**expected, **{name: left[name] for name in unit.written}} for left in map(partial(oracle.left, unit), inputs)
     ]

@@ -8,7 +8,7 @@ writes without reading it, and a candidate must do so as well.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from time import perf_counter
@@ -41,6 +41,9 @@ MARGIN = 4.0
 _SMALL = 1e-3
 # However far the recorded kernel spreads: beyond this fraction its result is not one.
 MOST_NOISE = {"float64": 1e-6, "float32": 1e-3, "float16": 3e-2, "bfloat16": 5e-2}
+# A difference so many times what an element's own size allows is a gross one, up to such a fraction of it; more of them
+# than this share of a buffer are looked into.
+_GROSS, _MOST_GROSS, _SHARE = 100.0, 1e-2, 0.01
 # Poison may make a kernel run longer, but not this much.
 _LONGER, _LEAST_S = 100, 5.0
 # Random values of a poison after which they begin again; a prime, so that no shape of an array hides it.
@@ -192,6 +195,42 @@ def _spread(found: list[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> tup
         rtol = max(rtol, float((error[large] / size[large]).max(initial=0.0)))
         scale = max(scale, float((error[~large] / top).max(initial=0.0)) if top else 0.0)
     return rtol, scale
+
+
+# -- what only the size of others allows for --------------------------------------------------------------------------
+
+
+def gross(unit: ReplayUnit, tolerances: Mapping[str, Tolerance], given: Collection[str]) -> dict[str, Tolerance]:
+    """Tolerances that tell elements of single or double precision that are off by a hundred times what their own size
+    allows, and pass by that of the largest in their buffer; nothing for buffers whose tolerance was ``given``."""
+    found = {}
+    for buffer in buffers(unit):
+        held = tolerances.get(buffer.name, default_tolerance(buffer.dtype))
+        if buffer.name in unit.written and buffer.name not in given and held.kind == "float":
+            rtol = _GROSS * held.rtol
+            if rtol <= _MOST_GROSS:
+                found[buffer.name] = Tolerance(kind="float", rtol=rtol, exact=held.exact, ignore=held.ignore)
+    return found
+
+
+def unexplained(
+    unit: ReplayUnit,
+    name: str,
+    pair: tuple[Mapping[str, Bytes], Mapping[str, Bytes]],
+    nudged: Sequence[Mapping[str, Bytes]],
+    tolerance: Tolerance,
+) -> bool:
+    """Whether more than a hundredth of a buffer's elements is off, between expected and actual, by more than a gross
+    ``tolerance``, and by more than the recorded kernel's own results where its inputs are off by about as much as
+    results may be: no other order of operations does that. Elements that such inputs do not move tell nothing."""
+    buffer = next(each for each in buffers(unit) if each.name == name)
+    expected = pair[0][name]
+    error, size = deviation(expected, pair[1][name], buffer)
+    moved = np.max([deviation(expected, each[name], buffer)[0] for each in nudged], axis=0)
+    places = np.arange(size.size)
+    counted = (size > 0) & ~tolerance.exact.hold(places) & ~tolerance.ignore.hold(places)
+    found = counted & (error > tolerance.rtol * size) & (moved > 0) & (error > MARGIN * moved)
+    return bool(np.count_nonzero(found) > _SHARE * np.count_nonzero(counted))
 
 
 # -- what it writes ---------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ _JITTERED = "floats changed by up to {:.0%}"
 _LARGE = 65_537
 # Integers up to this are taken for flags.
 _FEW = 8
+# How often memory is nudged: by one of them an element may by chance move too little.
+NUDGES = 2
 # Each changed input is a unit of its own: of a large one there are fewer, so that all of them take so many bytes.
 _MOST_SCALARS, _LEAST_SCALARS, _BYTES = 24, 6, 256 << 20
 
@@ -250,16 +252,20 @@ def _frozen(values: NDArray[Any]) -> Bytes:
 
 
 def _scalars(parameters: Iterable[Parameter], block: bytes) -> Iterator[tuple[str, bytes]]:
-    """Argument blocks in which one scalar is another, each with the sentence that says so."""
-    for parameter in parameters:
-        if parameter.kind != "scalar" or parameter.dtype is None:
-            continue
-        held = block[parameter.offset : parameter.offset + parameter.size]
-        for value in dict.fromkeys(_others(held, parameter.dtype)):
-            if value != held:
-                shown = np.frombuffer(value, parameter.dtype)[0]
-                end = parameter.offset + parameter.size
-                yield f"{parameter.name or 'an argument'} = {shown}", block[: parameter.offset] + value + block[end:]
+    """Argument blocks in which one scalar is another, each with the sentence that says so; of each scalar in turn."""
+    for turn in zip_longest(*(_of_scalar(parameter, block) for parameter in parameters)):
+        yield from filter(None, turn)
+
+
+def _of_scalar(parameter: Parameter, block: bytes) -> Iterator[tuple[str, bytes]]:
+    if parameter.kind != "scalar" or parameter.dtype is None:
+        return
+    end = parameter.offset + parameter.size
+    held = block[parameter.offset : end]
+    for value in dict.fromkeys(_others(held, parameter.dtype)):
+        if value != held:
+            shown = np.frombuffer(value, parameter.dtype)[0]
+            yield f"{parameter.name or 'an argument'} = {shown}", block[: parameter.offset] + value + block[end:]
 
 
 def _others(held: bytes, dtype: str) -> Iterator[bytes]:
@@ -270,6 +276,8 @@ def _others(held: bytes, dtype: str) -> Iterator[bytes]:
         others: list[float] = [value * 1.25, -value, value / 3 + 0.5]
     else:
         others = [value - 1, value // 2, 3 * value + 1, _LARGE]
+        if abs(value) <= _FEW:  # it may choose one of several ways
+            others += [value + 1, *range(_FEW + 1)]
     for other in others:
         try:
             yield np.array(other, dtype).tobytes()

@@ -282,7 +282,7 @@ def _verified(court: Court, variant: Variant, rule: str, levels: Iterable[Level]
         if failed:
             reason = f"{level.value}, unit {failed[0].unit}: {_sentence(failed[0].verdict)}"
             return Checked(matched, court.held_out, (*passed, failed[0].verdict), reason=reason)
-        passed += [_of_units(level, [o.verdict for o in outcomes])] if outcomes else []
+        passed += [_of_units(court, level, [o.verdict for o in outcomes])] if outcomes else []
     return Checked(matched, court.held_out, tuple(passed))
 
 
@@ -290,18 +290,21 @@ def _launches(court: Court, level: Level) -> Iterable[int]:
     """Which recorded launches a level takes. The search's own is verified by every contest; changed inputs are made of
     the smallest one, and that is what a GPU's sanitizers watch, which need seconds for each."""
     units = court.evaluator.capture.units
+    telling = [index for index, unit in enumerate(units) if unit.written]  # where nothing changes, any kernel is right
     if level is Level.PERTURBED or (level is Level.SANITIZED and court.evaluator.target.device != "cpu"):
-        return (min(range(len(units)), key=lambda index: _size(units[index])),)
-    return () if level is Level.SEEN else range(level is Level.HELD_OUT, len(units))
+        return [min(telling or [0], key=lambda index: _size(units[index]))]
+    return [] if level is Level.SEEN else [index for index in telling if index or level is not Level.HELD_OUT]
 
 
 def _size(unit: ReplayUnit) -> int:
     return sum(held.nbytes for held in unit.allocations)
 
 
-def _of_units(level: Level, verdicts: Sequence[Verdict]) -> Verdict:
+def _of_units(court: Court, level: Level, verdicts: Sequence[Verdict]) -> Verdict:
     """One verdict for a level at which every unit matched."""
     count = f"{len(verdicts)} launch{'es' * (len(verdicts) > 1)}"
+    if level is Level.HELD_OUT and (left := court.held_out - len(verdicts)):
+        count += f", without {left} in which the recorded kernel changed nothing"
     said = dict.fromkeys(verdict.detail for verdict in verdicts if verdict.detail)
     return Verdict(status=Status.MATCH, level=level, detail="; ".join((count, *said)))
 

@@ -230,6 +230,41 @@ def test_numbers_that_cancel_where_signs_are_turned_may_be_added_in_another_orde
     assert (verdicts[1].status, "with signs turned" in verdicts[1].detail) == (Status.MISMATCH, True)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "status"),
+    [
+        ("q + dt * s", "dt * s + q", Status.MATCH),
+        ("s += q * k", "s = fmaf(q, (float)k, s)", Status.MATCH),
+        ("q + dt * s", "0.0f", Status.MISMATCH),
+        ("q + dt * s", "q + dt * s * 1.05f", Status.MISMATCH),
+        ("p - p0", "(p * 2 - p0 * 2) * 0.5f + (p0 - p0)", Status.MATCH),
+    ],
+)
+def test_what_is_small_beside_others_in_its_buffer_is_right_all_the_same(
+    server: ReplayServer, tmp_path: Path, old: str, new: str, status: Status
+) -> None:
+    """Pressures and mixing ratios in turn, and a difference of nearly equal pressures, which rounding alone decides."""
+    text = """
+    extern "C" __global__ void micro(const float* in, float* out, float* apart, int n, float dt) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i >= n) return;
+        float p = in[2 * i], q = in[2 * i + 1], p0 = in[2 * ((i + 1) % n)], s = 0.0f;
+        for (int k = 1; k <= 4; k++) s += q * k;
+        out[2 * i] = p * (1.0f + 1e-3f * dt);
+        out[2 * i + 1] = q + dt * s;
+        apart[i] = i ? p - p0 : p;
+    }"""
+    assert old in text
+    chance = np.random.default_rng(0)
+    given = np.stack([1e5 * (1 + 1e-7 * chance.random(200)), 1e-3 * chance.random(200)], 1).astype(np.float32)
+    both = given.reshape(-1), np.zeros(400, np.float32), np.zeros(200, np.float32)
+    capture = recorded_as(tmp_path, text, "micro", (2, 128), *both, 200, np.float32(0.1))
+    variant = Variant(files=(("k.cu", text.replace(old, new)),))
+    found = server.submit(capture, variant, timing="none").result(60).verdict
+    assert found.status is status, found.detail
+    assert ("a1[1] is " in found.detail) is (status is Status.MISMATCH)
+
+
 # -- what a GPU's candidate does in the orders of a CPU ---------------------------------------------------------------
 
 RACE = """

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from r3bench.evolve.evaluate import Evaluator
-from r3bench.evolve.promote import Court, Finalist, Verdicts, promote
+from r3bench.evolve.promote import Court, Finalist, Verdicts, _launches, _of_units, promote
 from r3bench.ledger import Ledger
-from r3bench.model import Configuration, Level, Status, Variant
+from r3bench.model import Configuration, Level, Status, Variant, Verdict
 from r3bench.stats import Decision
 from tests.search.fake_server import TEXT, Behaviour, FakeServer, capture
 
@@ -141,3 +141,13 @@ def test_a_contest_whose_winner_the_sanitizers_refused_counts(tmp_path: Path) ->
     )
     found = promoted(tmp_path, server, [finalist("a", "bad"), finalist("b", "good")], contests=1)
     assert len(server.compared) == len(found.promotions) == 1
+
+
+def test_a_held_out_launch_in_which_nothing_changed_refuses_nobody() -> None:
+    units = [SimpleNamespace(written=written, allocations=()) for written in (("x",), (), ("x",), ())]
+    evaluator = SimpleNamespace(capture=SimpleNamespace(units=units), target=SimpleNamespace(device="cpu"))
+    court: Any = SimpleNamespace(evaluator=evaluator, held_out=3)
+    assert _launches(court, Level.HELD_OUT) == [2]
+    assert _launches(court, Level.SANITIZED) == [0, 2]
+    said = _of_units(court, Level.HELD_OUT, [Verdict(status=Status.MATCH)])
+    assert said.detail == "1 launch, without 2 in which the recorded kernel changed nothing"

@@ -86,6 +86,8 @@ def test_a_table_of_pointers_is_never_touched() -> None:
 def test_every_scalar_takes_other_values_that_fit_its_type() -> None:
     names = {name for name in changed() if "=" in name}
     assert {"n = 7", "n = 4", "n = 25", "n = 65537", "small = 126", "small = 63", "step = -0.25"} <= names
+    modes = set(perturb._others(struct.pack("i", 1), "int32"))
+    assert {struct.unpack("i", each)[0] for each in modes} == {*range(9), 65537}
     assert not any(name.startswith("small = 3") for name in names)  # 3 * 127 + 1 is no int8
     block = changed()["n = 65537"].unit.arguments
     assert struct.unpack("<ib3xd", block[8:]) == (65537, 127, 0.25)
@@ -96,7 +98,7 @@ def test_no_value_is_tried_twice() -> None:
     arguments = bytes(8) + struct.pack("<ib3xd", 1, 0, 0.25)  # 1 - 1 is 1 // 2
     unit = ReplayUnit(index=0, launch=one, arguments=arguments, pointers=(), allocations=())
     names = [each.name for each in inputs(PARAMETERS, unit, {}) if each.name.startswith("n ")]
-    assert names == ["n = 0", "n = 4", "n = 65537"]
+    assert names == [f"n = {value}" for value in (0, 4, 65537, 2, 3, 5, 6, 7, 8)]
 
 
 def test_of_large_memory_there_are_fewer_changed_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
