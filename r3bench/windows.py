@@ -277,6 +277,8 @@ def fit(arms: Sequence[Arm], ring: Ring, procedure: Procedure) -> tuple[int, lis
     ring.apart = cold > 1 and (clones < 2 or not ring.relocatable)
     ring.flushed = procedure.flush
     clones = 1 if ring.apart else clones
+    if ring.flushed and not ring.apart:  # a ranking goes at once to what sufficed for others of the unit
+        clones = max(clones, min(ring.most(procedure), ring.fitted))
     while True:
         if not ring.apart:
             clones = len(ring.take(clones))

@@ -70,9 +70,10 @@ class FakeWorker:
 
     def put(self, message: dict[str, Any], fd: int) -> dict[str, Any]:
         held = [Buffer(*each) for each in message["buffers"]]
-        layout = packed(held)
+        layout = packed(each for each in held if each.name not in message["same"])
         data = os.pread(fd, layout.nbytes, 0)
-        sent = {each.name: data[layout.offsets[each.name] : layout.offsets[each.name] + each.nbytes] for each in held}
+        sizes = {each.name: each.nbytes for each in held}
+        sent = {name: data[offset : offset + sizes[name]] for name, offset in layout.offsets.items()}
         same = {name: self._contents[message["like"]][name] for name in message["same"]}
         self._contents[message["id"]] = sent | same
         return {}

@@ -65,7 +65,8 @@ class Contents:
     def lay_out(self, exchange: Exchange, without: Collection[str] = ()) -> int:
         """Put the bytes as the worker expects them into the file that is exchanged, but for those of some buffers; its
         descriptor."""
-        layout = packed(self.buffers)
+        sent = [buffer for buffer in self.buffers if buffer.name not in without]
+        layout = packed(sent)
         fd, data = exchange.room(layout.nbytes)
 
         def copy(part: tuple[Bytes, int, int]) -> None:
@@ -75,8 +76,7 @@ class Contents:
 
         parts = [
             (self.arrays[buffer.name], layout.offsets[buffer.name], begin)
-            for buffer in self.buffers
-            if buffer.name not in without
+            for buffer in sent
             for begin in range(0, buffer.nbytes, _PART_BYTES)
         ]
         if layout.nbytes <= _PART_BYTES:

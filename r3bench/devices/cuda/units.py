@@ -110,19 +110,21 @@ class Units:
         same: Sequence[str],
         host: bool,
     ) -> None:
-        """Keep the bytes in a file, laid out as :func:`placement.packed` does, on the GPU or, where they leave no room
-        there, on the ``host``; those of some buffers are the ``same`` as in other contents, and come from there."""
+        """Keep bytes on the GPU or, where they leave no room there, on the ``host``. Those of some buffers are the
+        ``same`` as in other contents, and come from there; the others are in a file, laid out as
+        :func:`placement.packed` does."""
         layout, there = packed(buffers), None if like is None else self.contents[like]
+        sent = packed(buffer for buffer in buffers if buffer.name not in same)
         place, held = self._vault(layout.nbytes, host=host)
         self.space.open([place] if there is None else [place, there.place])
-        with mmap.mmap(fd, layout.nbytes, mmap.MAP_SHARED | mmap.MAP_POPULATE, mmap.PROT_READ) as shared:
+        with mmap.mmap(fd, sent.nbytes, mmap.MAP_SHARED | mmap.MAP_POPULATE, mmap.PROT_READ) as shared:
             data = np.frombuffer(shared, np.uint8)
             for buffer in filter(lambda each: each.nbytes, buffers):
-                offset = layout.offsets[buffer.name]
-                if there is not None and buffer.name in same:
-                    call(cuda.cuMemcpyDtoD, held.start + offset, there.at(buffer.name), buffer.nbytes)
-                else:
-                    call(cuda.cuMemcpyHtoD, held.start + offset, data.ctypes.data + offset, buffer.nbytes)
+                to = held.start + layout.offsets[buffer.name]
+                if buffer.name in sent.offsets:
+                    call(cuda.cuMemcpyHtoD, to, data.ctypes.data + sent.offsets[buffer.name], buffer.nbytes)
+                elif there is not None:
+                    call(cuda.cuMemcpyDtoD, to, there.at(buffer.name), buffer.nbytes)
             del data
         os.close(fd)
         self.contents[identity] = Contents(place, held, layout.offsets)
