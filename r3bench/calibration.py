@@ -5,14 +5,19 @@ The file is ``calibration.json`` in ``$XDG_STATE_HOME/r3bench``, by default ``~/
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import tempfile
+import warnings
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from math import comb, inf
+from math import exp, fsum, inf, lgamma, log, log1p
 from pathlib import Path
 from typing import Any
+
+from r3bench.nouns import decode
 
 # Classes of kernels by their time a launch, in nanoseconds.
 LIMITS_NS = (0.0, 1e4, 1e5, 1e6, inf)
@@ -23,7 +28,7 @@ class Rate:
     """What came of ``contests`` between arms of equal work that take from ``low_ns`` to ``high_ns`` a launch.
 
     ``first`` were claimed by one contest, ``claimed`` by its repetition in a fresh process, too: false alarms.
-    ``spread`` is the largest apparent effect, as a fraction.
+    ``spread`` is the largest apparent effect, as a fraction. ValueError where that cannot be.
     """
 
     low_ns: float
@@ -34,6 +39,14 @@ class Rate:
     claimed: int
     spread: float
     date: str
+
+    def __post_init__(self) -> None:
+        if (self.low_ns, self.high_ns) not in pairwise(LIMITS_NS):
+            raise ValueError(f"there is no class of kernels from {self.low_ns} to {self.high_ns} ns")
+        if not 0 <= self.claimed <= self.first <= self.contests or not self.contests:
+            raise ValueError(f"{self.claimed} and {self.first} claims of {self.contests} contests cannot be")
+        if not 0 < self.gate < inf or not 0 <= self.spread < inf:
+            raise ValueError(f"a gate of {self.gate} and a spread of {self.spread} cannot be")
 
     def __str__(self) -> str:
         most = upper_bound(self.claimed, self.contests)
@@ -63,10 +76,11 @@ def upper_bound(found: int, of: int, confidence: float = 0.95) -> float:
     """The largest rate under which so few are not rarer than the confidence allows (Clopper and Pearson, 1934)."""
     if found >= of:
         return 1.0
+    ways = [lgamma(of + 1) - lgamma(k + 1) - lgamma(of - k + 1) for k in range(found + 1)]  # logarithms: they are many
     low, high = 0.0, 1.0
     for _ in range(60):
         rate = (low + high) / 2
-        fewer = sum(comb(of, k) * rate**k * (1 - rate) ** (of - k) for k in range(found + 1))
+        fewer = fsum(exp(way + k * log(rate) + (of - k) * log1p(-rate)) for k, way in enumerate(ways))
         low, high = (rate, high) if fewer > 1 - confidence else (low, rate)
     return high
 
@@ -83,20 +97,36 @@ def keep(device: str, rate: Rate) -> Path:
     """Add a rate to what is known of a device; the file is the old or the new one, whatever happens."""
     target = path()
     target.parent.mkdir(parents=True, exist_ok=True)
-    held = {known.low_ns: known for known in rates(device)}
-    held[rate.low_ns] = added(held[rate.low_ns], rate) if rate.low_ns in held else rate
-    plain = [{**asdict(held[low]), "high_ns": _finite(held[low].high_ns)} for low in sorted(held)]
-    known = {**_read(), device: plain}
-    handle, temporary = tempfile.mkstemp(dir=target.parent)
-    with open(handle, "w") as file:
-        file.write(json.dumps(known, indent=1) + "\n")
-    os.replace(temporary, target)
+    with target.with_suffix(".lock").open("w") as lock:  # two that calibrate at once lose nothing
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        held = {known.low_ns: known for known in rates(device)}
+        held[rate.low_ns] = added(held[rate.low_ns], rate) if rate.low_ns in held else rate
+        plain = [{**asdict(held[low]), "high_ns": _finite(held[low].high_ns)} for low in sorted(held)]
+        known = {**_read(), device: plain}
+        handle, temporary = tempfile.mkstemp(dir=target.parent)
+        with open(handle, "w") as file:
+            file.write(json.dumps(known, indent=1) + "\n")
+        os.replace(temporary, target)
     return target
 
 
 def rates(device: str) -> list[Rate]:
-    """What is known of a device, the shortest kernels first."""
-    return [Rate(**{**held, "high_ns": held["high_ns"] or inf}) for held in _read().get(device, [])]
+    """What is known of a device, the shortest kernels first; what is damaged is left out with a warning."""
+    return list(_rates(device))
+
+
+def _rates(device: str) -> Iterator[Rate]:
+    held = _read().get(device, [])
+    for entry in held if isinstance(held, list) else [held]:
+        try:
+            yield decode(Rate, {**entry, "high_ns": "inf" if entry["high_ns"] is None else entry["high_ns"]})
+        except (TypeError, ValueError, KeyError) as error:
+            kind = type(error).__name__
+            warnings.warn(
+                f"{path()}: an entry of {device} is damaged and left out ({kind}: {error}); "
+                "delete the file and run r3bench calibrate again",
+                stacklevel=3,
+            )
 
 
 def rate_for(device: str, ns: float) -> Rate | None:
@@ -108,7 +138,7 @@ def _finite(ns: float) -> float | None:
     return ns if ns < inf else None
 
 
-def _read() -> dict[str, list[dict[str, Any]]]:
+def _read() -> dict[str, Any]:
     try:
         found = json.loads(path().read_text())
     except (OSError, ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from math import inf
@@ -58,11 +59,39 @@ def test_a_damaged_file_counts_as_none_and_is_written_anew() -> None:
     assert rate_for("cpu", 1.0) == SHORT
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"claimed": -5}, {"claimed": 30}, {"first": 41}, {"contests": "40"}, {"contests": 0}, {"gate": 0.0},
+        {"low_ns": 1.0}, {"spread": "nan"}, {"date": 7},
+    ],
+)  # fmt: skip
+def test_a_damaged_entry_is_left_out_with_a_sentence(change: dict[str, object]) -> None:
+    keep("cpu", SHORT)
+    held = json.loads(path().read_text())
+    held["cpu"] = [held["cpu"][0] | change, *held["cpu"]]
+    path().write_text(json.dumps(held))
+    with pytest.warns(UserWarning, match="an entry of cpu is damaged and left out"):
+        assert rates("cpu") == [SHORT]
+
+
+@pytest.mark.parametrize("entry", [1, [1], [{}], {"a": 2}, "text"])
+def test_what_is_no_entry_is_left_out_too(entry: object) -> None:
+    path().parent.mkdir()
+    path().write_text(json.dumps({"cpu": entry}))
+    with pytest.warns(UserWarning, match="is damaged"):
+        assert rate_for("cpu", 1.0) is None
+
+
+def test_of_many_contests_there_is_a_bound() -> None:
+    assert upper_bound(50_000, 100_000) == pytest.approx(0.5026, abs=1e-4)
+
+
 def test_what_is_measured_later_is_added_unless_its_gate_is_another() -> None:
     keep("cpu", SHORT)
     keep("cpu", replace(SHORT, contests=1, first=1, claimed=1, spread=0.2, date="2026-02-03"))
     assert rates("cpu") == [replace(SHORT, contests=41, first=3, claimed=1, spread=0.2, date="2026-02-03")]
-    other = replace(SHORT, gate=0.05, contests=1)
+    other = replace(SHORT, gate=0.05, contests=3)
     keep("cpu", other)
     assert rates("cpu") == [other]
 
