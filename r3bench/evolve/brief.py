@@ -105,7 +105,8 @@ recorded memory, compared with what the recorded kernel wrote, and timed. Launch
 
 - It must compute what it computes now for any input, up to rounding, and write all that it writes now, nothing else.
 - The kernel's parameters stay as they are. Only the kernel and the device functions it calls are open.
-- You may add device functions, constants and types. No new #include, no printf, no variable that outlives a launch.
+- You may add device functions, constants and types. No new #include, #define, #if or predefined
+  macro (constexpr does), no printf, no variable that outlives a launch.
 - It must be right for the recorded number of threads and more: keep the checks of bounds.
 - A compiler's passes, launch bounds and block shapes are tuned for you afterwards: change what a compiler cannot, such
   as memory traffic, the order of work, the arithmetic, the work of each thread, the use of shared memory.

@@ -28,6 +28,13 @@ _LAUNCH = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _PRINTS = frozenset(("printf", "vprintf", "fprintf", "puts", "putchar", "fputs"))
+# What the preprocessor and the compiler say of themselves, the machine and the file: other values elsewhere.
+_PREDEFINED = re.compile(
+    r"__(?:[A-Z]\w*|has_\w+|clang\w*|nvptx\w*|amdgcn\w*|hip\w*|gnu_linux\w*|linux\w*|unix\w*|x86_64\w*|i386\w*|func__|"
+    r"cplusplus|pragma|is_identifier|builtin_(?:FILE|LINE|COLUMN|FUNCTION|source_location|constant_p|"
+    r"is_constant_evaluated))|_Pragma|linux|unix|source_location|is_constant_evaluated|consteval"
+)
+_UNROLL = re.compile(r"#\s*pragma\s+(?:no)?unroll\b")
 _SENTENCE = 600  # characters of a description; a chain of rules needs some
 
 
@@ -163,6 +170,11 @@ class _Splice:
         self.changes = False
 
     @cached_property
+    def said(self) -> set[str]:
+        """What the open functions ask the preprocessor or the compiler already."""
+        return {token for item in self.items for token in _elsewhere(item.text)}
+
+    @cached_property
     def known(self) -> set[tuple[str, ...]]:
         """The tokens of every definition that the files hold."""
         held = [node for text in self.files.values() for _, node in definitions(text)]
@@ -248,6 +260,10 @@ class _Splice:
                 raise BadReply("includes a file", f"{text_of(node).strip()}: an answer may not include files")
             if _keeps_state(node):
                 raise BadReply("keeps state", f"{text_of(node).splitlines()[0]}: nothing may outlive a launch")
+        for token in _elsewhere(definition):
+            if token not in self.said:
+                why = "what is compiled elsewhere would be other code than what is verified here"
+                raise BadReply("asks the compiler", f"{shorten(token, 60)}: {why}")
         if _prints(definition) and not self.prints:
             raise BadReply("prints", "the code prints, which the kernel did not")
 
@@ -261,6 +277,15 @@ def _inner(node: Node) -> Node:
 def _prints(text: str) -> bool:
     calls = (n.child_by_field_name("function") for n in walk(parse(text)) if n.type == "call_expression")
     return any(text_of(callee).removeprefix("std::") in _PRINTS for callee in calls if callee is not None)
+
+
+def _elsewhere(text: str) -> Iterator[str]:
+    """The tokens by which a text may be other code under another compiler, for another GPU or in another file."""
+    found = tokens(text)
+    for token, following in zip(found, (*found[1:], ""), strict=True):
+        directive = token.startswith("#") and not _UNROLL.match(token)
+        if directive or token + following == "%:" or _PREDEFINED.fullmatch(token):
+            yield token
 
 
 def _keeps_state(node: Node) -> bool:

@@ -166,6 +166,14 @@ def test_an_edit_that_removes_lines() -> None:
         (answer(BETTER.replace(", int n", "")), "changed signature"),
         (answer("#include <stdio.h>\n" + BETTER), "includes a file"),
         (answer(BETTER.replace("if (i < n)", 'printf("%d", i);\n    if (i < n)')), "prints"),
+        (answer(BETTER.replace("if (i < n)", "#ifdef __clang__\n    if (i < n)\n#endif\n")), "asks the compiler"),
+        (answer(BETTER.replace("if (i < n)", "/**/ #define dim3 int3\n    if (i < n)")), "asks the compiler"),
+        (answer(BETTER.replace("if (i < n)", "%:define dim3 int3\n    if (i < n)")), "asks the compiler"),
+        (answer(BETTER.replace("if (i < n)", "if (__FILE__[0] == 'k' && i < n)")), "asks the compiler"),
+        (answer(BETTER.replace("if (i < n)", "if (__CUDA_ARCH__ == 900 && i < n)")), "asks the compiler"),
+        (answer(BETTER.replace("if (i < n)", "if (__builtin_LINE() == 3 && i < n)")), "asks the compiler"),
+        (answer(BETTER.replace("if (i < n)", '_Pragma("push_macro(\\"dim3\\")") if (i < n)')), "asks the compiler"),
+        (answer("#define HALF 0.5\n" + BETTER), "asks the compiler"),
         (answer("__device__ int calls;\n" + BETTER), "keeps state"),
         (answer(BETTER.replace("if (i < n)", "static int calls;\n    if (i < n)")), "keeps state"),
         (answer("__device__ float unused(float x) { return 2 * x; }\n" + BETTER), "closed function"),
@@ -179,6 +187,12 @@ def test_an_edit_that_removes_lines() -> None:
 )  # fmt: skip
 def test_refusals_by_name(text: str, expected: str) -> None:
     assert reason(text) == expected
+
+
+def test_what_a_kernel_asked_before_and_unrolling_are_no_questions_to_the_compiler() -> None:
+    asking = {"k.cu": "__global__ void k(int* a) {\n#ifdef BIG\n    a[0] = 2;\n#endif\n    a[1] = 1;\n}\n"}
+    code = asking["k.cu"].replace("a[1] = 1;", "#pragma unroll\n    for (int i = 1; i < 2; i++) a[i] = 1;").rstrip()
+    assert dict(revised(answer(code), asking, "k.cu", "k").files)["k.cu"] == code + "\n"
 
 
 def test_a_kernel_that_printed_before_may_print() -> None:
