@@ -95,8 +95,8 @@ class BadReply(CandidateFailure):
 
     ``reason`` is one of a few names, to be counted by: ``empty``, ``too large``, ``not UTF-8``, ``no code block``,
     ``unfinished``, ``no kernel``, ``wrong kernel``, ``changed signature``, ``closed function``, ``includes a file``,
-    ``prints``, ``keeps state``, ``asks the compiler``, ``not readable``, ``edit does not match``, ``edit is ambiguous``,
-    ``impossible launch``, ``nothing changed``.
+    ``prints``, ``keeps state``, ``asks the compiler``, ``not readable``, ``edit does not match``,
+    ``edit is ambiguous``, ``impossible launch``, ``nothing changed``.
     """
 
     def __init__(self, reason: str, message: str) -> None:
