@@ -128,17 +128,17 @@ class CudaDevice:
         # Relocated pointers are for this process, and so are, where anything differs, very scattered rules and buffers
         # that are small enough for a picture of where they differ.
         scattered = {name for name in held.names() if _scattered(overrides.get(name))}
-        there = [each for each in buffers(held.unit) if not held.relocated(each.name)]
+        there = [each for each in held.recorded.compared if not held.relocated(each.name)]
         found = self._compare_there(held, there, expected, {**overrides, **dict.fromkeys(scattered, EXACT)})
-        here = {each.name for each in buffers(held.unit) if held.relocated(each.name)}
+        here = {each.name for each in held.recorded.compared if held.relocated(each.name)}
         differing = {each.name for each in there if found[each.name] is not None and each.nbytes <= _PICTURED_BYTES}
         here |= differing | {name for name in scattered if found.get(name) is not None}
         read = self._read(held, sorted(here)) if here else {}
-        for each in buffers(held.unit):
+        for each in held.recorded.compared:
             if each.name in here:
                 tolerance = tolerance_of(held.unit, each, overrides)
                 found[each.name] = differences(given[each.name], read[each.name], each, tolerance)
-        in_order = [found[each.name] for each in buffers(held.unit)]
+        in_order = [found[each.name] for each in held.recorded.compared]
         return verdict_of(held.unit, tuple(each for each in in_order if each is not None))
 
     def _compare_there(
@@ -352,7 +352,7 @@ class CudaDevice:
     def seconds(self, memory: Memory, expected: Mapping[str, Bytes]) -> dict[str, float]:
         """How long restoring and comparing take on the GPU itself, and the driver's own copy of as many bytes."""
         held = self._own(memory)
-        rules = held.recorded.rules(buffers(held.unit), expected, {})
+        rules = held.recorded.rules(held.recorded.compared, expected, {})
         found = self._asked(held, rules, {"op": "seconds"}, "measuring the device's own work")
         return {name: float(value) for name, value in found.items()}
 

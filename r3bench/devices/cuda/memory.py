@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from r3bench.compare import Buffer as Compared
-from r3bench.compare import Tolerance, element_type, largest_limit, tolerance_of
+from r3bench.compare import Tolerance, buffers, element_type, largest_limit, tolerance_of
 from r3bench.devices import Bytes
 from r3bench.devices.contents import ARGUMENTS, Pointers, check_pointers, kept
 from r3bench.devices.cuda.placement import ALIGN, Buffer, packed
@@ -106,7 +106,7 @@ class Recorded:
 
     def __init__(self, unit: ReplayUnit, before: Mapping[str, Bytes]) -> None:
         self.unit = unit
-        self.buffers = tuple(_buffers(unit))
+        self.buffers, self.compared = tuple(_buffers(unit)), buffers(unit)
         self.arrays = {buffer.name: kept(before, buffer.name, buffer.nbytes) for buffer in self.buffers}
         self.arguments = np.frombuffer(unit.arguments, np.uint8)
         check_pointers(unit, {**self.arrays, ARGUMENTS: self.arguments})
