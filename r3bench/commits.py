@@ -28,6 +28,7 @@ class Commit:
 
     def __init__(self, top: Path, name: str) -> None:
         self.top, self.name = top, name
+        self._opened: dict[str, Commit] = {}  # submodules
         if name.startswith("-"):
             raise TreeError(f"{name!r} is no name of a commit")
         if git(top, "rev-parse", "--git-dir").returncode:
@@ -39,7 +40,10 @@ class Commit:
 
     def read(self, path: str) -> bytes | None:
         for _ in range(_MOST_LINKS):
-            mode, sha = self._files.get(posixpath.normpath(path), ("", ""))
+            path = posixpath.normpath(path)
+            if inner := next((name for name in self._submodules if path.startswith(f"{name}/")), None):
+                return self._submodule(inner).read(posixpath.relpath(path, inner))
+            mode, sha = self._files.get(path, ("", ""))
             data = _checked(self.top, "cat-file", "blob", sha) if sha else None
             if data is None or mode != _LINK:
                 return data
@@ -54,9 +58,30 @@ class Commit:
     @cached_property
     def _files(self) -> dict[str, tuple[str, str]]:
         """Mode and object of every file below ``top``, by path."""
+        return {path: (mode, sha) for mode, kind, sha, path in self._entries if kind == "blob"}
+
+    @cached_property
+    def _submodules(self) -> dict[str, str]:
+        """The commit of every submodule below ``top``, by path."""
+        return {path: sha for _, kind, sha, path in self._entries if kind == "commit"}
+
+    def _submodule(self, path: str) -> Commit:
+        """A submodule as this commit has it. TreeError where that is not here."""
+        if path not in self._opened:
+            sha = self._submodules[path]
+            try:
+                self._opened[path] = Commit(self.top / path, sha)
+            except TreeError:
+                lacks = f"{self.name} has the submodule {path} at {sha[:12]}, which is not here"
+                raise TreeError(f"{lacks}: git submodule update --init, or fetch it there") from None
+        return self._opened[path]
+
+    @cached_property
+    def _entries(self) -> list[tuple[str, str, str, str]]:
+        """Mode, kind, object and path of all that the commit holds below ``top``."""
         listed = _checked(self.top, "ls-tree", "-r", "-z", self.sha).decode("utf-8", "surrogateescape")
-        entries = ((*head.split(), path) for head, _, path in (e.partition("\t") for e in listed.split("\0") if e))
-        return {path: (mode, sha) for mode, kind, sha, path in entries if kind == "blob"}
+        parts = ((head.split(), path) for head, _, path in (e.partition("\t") for e in listed.split("\0") if e))
+        return [(mode, kind, sha, path) for (mode, kind, sha), path in parts]
 
 
 def open_tree(given: str, top: Path) -> Tree:

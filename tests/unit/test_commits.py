@@ -58,6 +58,27 @@ def test_both_kinds_read_the_same(tree: Tree) -> None:
     assert tree.stores("captures/app") == ("captures/app/k.zarr",)
 
 
+def test_a_submodule_is_read_as_the_commit_has_it(top: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    kernels = tmp_path_factory.mktemp("kernels")
+    (kernels / "k.cu").write_text("first")
+    git(kernels, "init", "-q", "-b", "main")
+    git(kernels, "add", "-A")
+    git(kernels, "commit", "-qm", "first")
+    git(top, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(kernels), "deep/kernels")
+    git(top, "commit", "-qm", "with a submodule")
+    (top / "deep/kernels/k.cu").write_text("second")
+    git(top / "deep/kernels", "commit", "-qam", "second")
+    git(top, "commit", "-qam", "moved on")
+    assert Commit(top, "HEAD").read("deep/kernels/k.cu") == b"second"
+    assert Commit(top, "HEAD~1").read("deep/kernels/../kernels/k.cu") == b"first"
+    assert Commit(top, "HEAD").read("deep/kernels/none.cu") is None
+    git(top, "submodule", "deinit", "-q", "--force", "deep/kernels")
+    with pytest.raises(
+        TreeError, match=r"HEAD has the submodule deep/kernels at \w{12}, which is not here: git submod"
+    ):
+        Commit(top, "HEAD").read("deep/kernels/k.cu")
+
+
 def test_a_kernels_texts_are_those_it_includes_below_its_root(tree: Tree) -> None:
     assert set(collect(tree, "main.cu", "app")) == {"main.cu", "inc/a.h", "inc/b.h", "root.h"}
 
