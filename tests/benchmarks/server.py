@@ -357,6 +357,9 @@ def large(device: str, seconds: float, cache: Path) -> None:
     begin = perf_counter()
     capture = large_capture(cache, 1 << 30)
     written = perf_counter() - begin
+    begin = perf_counter()
+    store.contents(capture, 0)
+    print(f"large    read alone: {perf_counter() - begin:.2f} s")
     with ReplayServer(device, cache=cache / "builds") as server:
         print(f"large    written in {written:.1f} s; {server.name}")
         for what in ("first", "second"):
