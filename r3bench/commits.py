@@ -183,8 +183,10 @@ def _checked(top: Path, *arguments: str, environment: Mapping[str, str] = Mappin
 
 def _unknown(top: Path, name: str) -> str:
     if git(top, "rev-parse", "--is-shallow-repository").stdout.strip() == b"true":
+        relative = any(sign in name for sign in "~^@")  # no remote knows such a name
+        command = "git fetch --unshallow" if relative else f"git fetch --depth=1 origin {name}"
         return (
             f"git knows no commit {name!r} in {top}, which is a shallow clone: fetch it with "
-            f"'git fetch --depth=1 origin {name}' (actions/checkout: fetch-depth: 0)"
+            f"'{command}' (actions/checkout: fetch-depth: 0)"
         )
     return f"there is no folder {name!r}, and git knows no commit of this name in {top}"

@@ -48,10 +48,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def _count(text: str) -> int:
-    count = int(text)
-    if not 1 <= count <= 10_000:
-        raise ValueError(text)
-    return count
+    if not text.isdecimal() or not 1 <= int(text) <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to 10000")
+    return int(text)
 
 
 def calibrate(arguments: argparse.Namespace) -> int:

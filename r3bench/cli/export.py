@@ -16,9 +16,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def export(arguments: argparse.Namespace) -> int:
     """Gather the ledgers of the place and write them."""
+    from r3bench.errors import LedgerError
     from r3bench.export import export as write
 
     place = arguments.place
+    if not place.exists():
+        raise LedgerError(f"{place} is not there; name a ledger, or the folder of a run's report")
     ledgers = [place] if place.is_file() else sorted((*place.glob("*.jsonl"), *place.glob("ledger/*.jsonl")))
     write(ledgers, arguments.target)
     print(f"{arguments.target}: {len(ledgers)} ledgers; xarray reads it")

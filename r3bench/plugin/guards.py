@@ -37,6 +37,8 @@ def check_guard(config: pytest.Config) -> None:
         raise pytest.UsageError("--r3-guard takes a commit or a folder, not ''")
     if not option(config, "guard"):
         return
+    if config.getoption("r3_guard") and config.getoption("r3_evolve"):
+        raise pytest.UsageError("--r3-guard and --r3-evolve are two runs: a guard searches nothing")
     from r3bench.commits import open_tree
     from r3bench.guard import Ruling
 

@@ -28,4 +28,4 @@ def test_calibrating_prints_and_keeps_a_rate_for_each_class(
 def test_a_count_that_makes_no_sense_is_a_usage_error(count: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         cli.main(["calibrate", "--contests", count])
-    assert "--contests" in capsys.readouterr().err
+    assert f"argument --contests: '{count}' is no number from 1 to 10000" in capsys.readouterr().err

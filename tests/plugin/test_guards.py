@@ -120,6 +120,7 @@ def test_an_unknown_commit_is_a_usage_error(repository: pytest.Pytester) -> None
     [
         ("--r3-fail-on=bad", "*--r3-fail-on takes identical, same*not 'bad'*"),
         ("--r3-gate-ns=-1", "*--r3-gate-ns takes*"),
+        ("--r3-evolve", "*--r3-guard and --r3-evolve are two runs*"),
     ],
 )
 def test_what_no_guard_could_use_is_a_usage_error(repository: pytest.Pytester, option: str, sentence: str) -> None:

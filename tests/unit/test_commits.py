@@ -151,7 +151,7 @@ def test_a_shallow_clone_says_how_to_fetch(top: Path, tmp_path_factory: pytest.T
     git(top, "commit", "-qm", "two", "--allow-empty")
     clone = tmp_path_factory.mktemp("clones") / "clone"
     git(top, "clone", "-q", "--depth=1", f"file://{top}", str(clone))
-    with pytest.raises(TreeError, match=r"shallow clone: fetch it with 'git fetch --depth=1 origin HEAD~1'"):
+    with pytest.raises(TreeError, match=r"shallow clone: fetch it with 'git fetch --unshallow'"):
         Commit(clone, "HEAD~1")
 
 
