@@ -43,7 +43,7 @@ _SMALL = 1e-3
 MOST_NOISE = {"float64": 1e-6, "float32": 1e-3, "float16": 3e-2, "bfloat16": 5e-2}
 # A difference so many times what an element's own size allows is a gross one, up to such a fraction of it; more of them
 # than this share of a buffer are looked into.
-_GROSS, _MOST_GROSS, _SHARE = 100.0, 1e-2, 0.01
+_GROSS, _MOST_GROSS, _SHARE = 100.0, 0.5, 0.01
 # Poison may make a kernel run longer, but not this much.
 _LONGER, _LEAST_S = 100, 5.0
 # Random values of a poison after which they begin again; a prime, so that no shape of an array hides it.
@@ -201,8 +201,8 @@ def _spread(found: list[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> tup
 
 
 def gross(unit: ReplayUnit, tolerances: Mapping[str, Tolerance], given: Collection[str]) -> dict[str, Tolerance]:
-    """Tolerances that tell elements of single or double precision that are off by a hundred times what their own size
-    allows, and pass by that of the largest in their buffer; nothing for buffers whose tolerance was ``given``."""
+    """Tolerances that tell elements that are off by a hundred times what their own size allows, and pass by that of
+    the largest in their buffer; nothing for bfloat16, and for buffers whose tolerance was ``given``."""
     found = {}
     for buffer in buffers(unit):
         held = tolerances.get(buffer.name, default_tolerance(buffer.dtype))
@@ -221,15 +221,15 @@ def unexplained(
     tolerance: Tolerance,
 ) -> bool:
     """Whether more than a hundredth of a buffer's elements is off, between expected and actual, by more than a gross
-    ``tolerance``, and by more than the recorded kernel's own results where its inputs are off by about as much as
-    results may be: no other order of operations does that. Elements that such inputs do not move tell nothing."""
+    ``tolerance``, and by many times as much as the recorded kernel's own results where its inputs are off by about as
+    much as results may be: no other order of operations does that. What such inputs do not move tells nothing."""
     buffer = next(each for each in buffers(unit) if each.name == name)
     expected = pair[0][name]
     error, size = deviation(expected, pair[1][name], buffer)
     moved = np.max([deviation(expected, each[name], buffer)[0] for each in nudged], axis=0)
     places = np.arange(size.size)
     counted = (size > 0) & ~tolerance.exact.hold(places) & ~tolerance.ignore.hold(places)
-    found = counted & (error > tolerance.rtol * size) & (moved > 0) & (error > MARGIN * moved)
+    found = counted & (error > tolerance.rtol * size) & (moved > 0) & (error > MARGIN * MARGIN * moved)
     return bool(np.count_nonzero(found) > _SHARE * np.count_nonzero(counted))
 
 

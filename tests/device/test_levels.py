@@ -265,6 +265,28 @@ def test_what_is_small_beside_others_in_its_buffer_is_right_all_the_same(
     assert ("a1[1] is " in found.detail) is (status is Status.MISMATCH)
 
 
+@pytest.mark.parametrize(
+    ("new", "status"), [("e * (1.0f / sum)", Status.MATCH), ("e > 99 ? e / sum : 0", Status.MISMATCH)]
+)
+def test_small_parts_of_a_whole_are_looked_at_in_half_precision_too(
+    server: ReplayServer, tmp_path: Path, new: str, status: Status
+) -> None:
+    text = """
+    #include <cuda_fp16.h>
+    extern "C" __global__ void softmax(const __half* in, __half* out, int n) {
+        float sum = 0;
+        for (int i = 0; i < n; i++) sum += expf(__half2float(in[i]));
+        float e = expf(__half2float(in[threadIdx.x]));
+        out[threadIdx.x] = __float2half(e / sum);
+    }"""
+    given = np.random.default_rng(0).random(256).astype(np.float16)
+    given[7] = 8
+    capture = recorded_as(tmp_path, text, "softmax", (1, 256), given, np.zeros(256, np.float16), 256)
+    variant = Variant(files=(("k.cu", text.replace("e / sum", new)),))
+    found = server.submit(capture, variant, timing="none").result(60).verdict
+    assert found.status is status, found.detail
+
+
 # -- what a GPU's candidate does in the orders of a CPU ---------------------------------------------------------------
 
 RACE = """
