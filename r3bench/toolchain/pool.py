@@ -23,8 +23,6 @@ _BOOT = "import sys; sys.path[:] = sys.argv[2:]; from r3bench.toolchain.worker i
 _START_S = 60.0
 _END_S = 10.0
 _KILLED = "it was ended by SIGKILL"
-# Compilers allocate and give back tens of megabytes a build: pages of 2 MB that stay save a tenth of a small one.
-_MALLOC = "glibc.malloc.hugetlb=1:glibc.malloc.top_pad=67108864:glibc.malloc.trim_threshold=1073741824"
 
 
 class Server:
@@ -38,7 +36,6 @@ class Server:
         # A session of its own: ctrl-C in the terminal is the parent's to handle.
         self._process = subprocess.Popen(
             [sys.executable, "-c", _BOOT, str(theirs.fileno()), *path],
-            env={"GLIBC_TUNABLES": _MALLOC, **os.environ},
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=self._log,
