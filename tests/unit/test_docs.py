@@ -82,11 +82,11 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return top
 
 
-def run(block: Block, top: Path) -> None:
-    """Run a block in a checkout; it fails with the block's own output."""
+def run(block: Block, top: Path, options: str = "") -> None:
+    """Run a block in a checkout, pytest with ``options``; it fails with the block's own output."""
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     modules = os.pathsep.join(filter(None, (str(TOP), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": modules, "PYTEST_ADDOPTS": "", "COLUMNS": "100"}
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": modules, "PYTEST_ADDOPTS": options, "COLUMNS": "100"}
     if block.marker == "bash":
         command = ["bash", "-euo", "pipefail", "-c", block.text]
     else:
@@ -120,7 +120,7 @@ def test_what_needs_a_gpu_is_spelled_right(path: Path) -> None:
 def test_what_needs_a_gpu_can_be_run(checkout: Path) -> None:
     for block in blocks(TOP / "docs" / "cuda.md"):
         if block.marker == "bash gpu":
-            run(Block("bash", block.text, ""), checkout)
+            run(Block("bash", block.text, ""), checkout, "--r3-seconds 20 --r3-iterations 60")  # to find something
 
 
 def test_the_set_up_commands_are_the_only_ones_left_out() -> None:
