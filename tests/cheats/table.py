@@ -359,7 +359,7 @@ CHEATS = (
         kernel="last",
         old="    if (threadIdx.x ==",
         new="    if (threadIdx.x == 0 && blockIdx.x + 1 < gridDim.x) to[blockIdx.x + 1] = 0;\n"
-        "    __nanosleep(100000);\n    if (threadIdx.x ==",
+        "    __nanosleep(50000000);\n    if (threadIdx.x ==",
         check="reverse order of threads",
         says="elements differ",
         cuda={"check": "sanitizers", "stage": "sanitized", "says": "other orders of threads"},

@@ -331,7 +331,7 @@ def test_wrong_arguments_name_kernel_and_parameter(session: Session, arguments: 
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (lambda s: s.module("none.cu"), "none.cu cannot be read"),
+        (lambda s: s.module("none.cu"), "none.cu is not there: check the path"),
         (lambda s: s.module("broken.cu"), r"does not compile: broken.cu:1:\d+: "),
         (lambda s: s.module("latin.cu"), "cannot be read as UTF-8"),
         (lambda s: s.module("kernels.cu").symbol("other"), "has no kernels named other"),

@@ -253,8 +253,8 @@ def test_a_predicted_number_says_so_and_is_no_number_to_compare_with() -> None:
 
 
 def test_what_a_faster_kernel_can_bring_is_printed_as_predicted() -> None:
-    kernel = {"kernel": "k", "launches": 1, "gpu_seconds": 0.003, "timed": 1, "recorded": 0, "reasons": {}}
-    shape = {"grid": [1, 1, 1], "block": [32, 1, 1]}
+    kernel = {"kernel": "k", "launches": 1, "gpu_seconds": 0.003, "timed": 1, "recorded": 0, "conditional": 0}
+    shape = {"grid": [1, 1, 1], "block": [32, 1, 1], "reasons": {}}
     table = profile([{"kernels": [{**kernel, **shape}, {**kernel, **shape, "kernel": "other", "gpu_seconds": 0.001}]}])
     assert "predicted 4.00x" in table
     assert "predicted 1.33x" in table
