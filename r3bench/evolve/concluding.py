@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import posixpath
 from dataclasses import replace
 from math import prod
 from time import monotonic
@@ -25,6 +24,7 @@ from r3bench.model import Configuration, Variant
 from r3bench.nouns import encode
 from r3bench.rules import RULES, relied_on
 from r3bench.syntax import plain_name
+from r3bench.worktree import source_path
 
 Ending = Literal["improved", "not improved", "failed", "interrupted"]
 
@@ -138,7 +138,7 @@ class Conclusion:
             seed=self.settings.seed,
             evaluations=self.evaluator.evaluations,
             seconds=round(found.seconds + monotonic() - self.began, 3),
-            source=posixpath.normpath(posixpath.join(source.root, source.main)) if source is not None else "",
+            source=source_path(self.capture),
             before=before,
             after=after,
             rule=edited.rule if edited is not None else None,

@@ -131,8 +131,7 @@ def _ruled(capture: Capture, base: Side, head: Side, lost: str, gate: Gate, term
 
 def _main(capture: Capture) -> str:
     """The file that a kernel was recorded from, in its tree."""
-    source = capture.source
-    return posixpath.normpath(posixpath.join(source.root, source.main)) if source is not None else "no source"
+    return worktree.source_path(capture) or "no source"
 
 
 def _is_mangled(capture: Capture) -> bool:
