@@ -7,6 +7,7 @@
     cache.py       results by content, in memory and on disk                       (parent)
     wire.py        the messages in between
     worker.py      the compile server: forks workers, one LLVM option set each     (child)
+    largepages.py  LLVM's code where forked workers have it at once                (child)
     build.py       the stages of one build                                         (child)
     irtext.py, specialize.py    IR as text: one kernel, with a unit's facts compiled in
     passes.py, codegen.py          llvmlite: optimization, emission

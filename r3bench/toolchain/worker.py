@@ -31,7 +31,7 @@ from r3bench import frontend, sealing
 from r3bench.errors import BuildError
 from r3bench.model import Configuration, LaunchConfig, Target, content_id, plain
 from r3bench.space import UnitFacts
-from r3bench.toolchain import assembler, build, codegen, libdevice, ocml, wire
+from r3bench.toolchain import assembler, build, codegen, largepages, libdevice, ocml, wire
 from r3bench.toolchain.job import FrontendJob, Job
 
 _PR_SET_PDEATHSIG = 1
@@ -60,6 +60,7 @@ def main(control_fd: int) -> NoReturn:
     _initialize()
     control.send(json.dumps(_hello()).encode())
     _warm_up()
+    largepages.move_code(Path(llvm.ffi.lib._name))
     gc.freeze()  # workers share this memory as long as their collector leaves it alone
     # Workers are killed: what they leave goes with this folder.
     tempfile.tempdir = tempfile.mkdtemp(prefix="r3-compile-")
