@@ -8,9 +8,10 @@ place in the grid is ``blockIdx * blockDim + threadIdx`` per axis, with no share
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from math import prod
 
 from r3bench import ptxtext
@@ -96,6 +97,8 @@ _FORBIDDEN = re.compile(
 )
 _BOUNDS = re.compile(r"__launch_bounds__\s*\(([^()]*)\)")
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:[^\n\\]|\\\n|\\.)*)", re.MULTILINE)
+_BRACE = re.compile(r"\s*(?:const|noexcept|->\s*\w+)?\s*\{")
+_BRACKETS = {"()": re.compile(r"[()]"), "{}": re.compile(r"[{}]")}
 _FUNCTION = re.compile(r"\b(?!(?:if|for|while|switch|catch)\b)(\w+)\s*\(")
 
 
@@ -132,7 +135,8 @@ def _agnostic(text: str, kernel: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _is_agnostic(body: str) -> bool:
-    return _FORBIDDEN.search(_without_global_index(body)) is None
+    statements = (statement for statement in body.split(";") if _FORBIDDEN.search(statement))  # few: the rest is slow
+    return _FORBIDDEN.search(_without_global_index(";".join(statements))) is None
 
 
 def _without_global_index(body: str) -> str:
@@ -147,17 +151,18 @@ def _reachable(text: str, kernel: str) -> Iterator[str]:
 
     Without a definition of the kernel there is nothing.
     """
-    macros, lists = _named(_MACRO, text), _named(_FUNCTION, text)
+    macros, lists = list(_MACRO.finditer(text)), _lists(text)
+    defined = {*lists, *(macro[1] for macro in macros)}
     waiting, seen = [kernel], set[str]()
     while waiting:
         name = waiting.pop()
         if name in seen:
             continue
         seen.add(name)
-        bodies = (_body_after(text, match.end() - 1) for match in lists.get(name, ()))
-        for body in (*(match[2] for match in macros.get(name, ())), *filter(None, bodies)):
+        bodies = (_body_after(text, place) for place in lists.get(name, ()))
+        for body in (*(macro[2] for macro in macros if macro[1] == name), *filter(None, bodies)):
             yield body
-            waiting += _names(body)
+            waiting += [named for named in _names(body) if named in defined]
 
 
 @lru_cache(maxsize=256)
@@ -166,25 +171,39 @@ def _names(body: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(re.findall(r"\b[A-Za-z_]\w*\b", body)))
 
 
-def _named(pattern: re.Pattern[str], text: str) -> dict[str, list[re.Match[str]]]:
-    """The matches by name; overloads, and branches of an #if, share one."""
-    found: dict[str, list[re.Match[str]]] = {}
-    for match in pattern.finditer(text):
-        found.setdefault(match[1], []).append(match)
+def _lists(text: str) -> Mapping[str, list[int]]:
+    """Where parameters of definitions open, by name; overloads, and branches of an #if, share one."""
+    found: dict[str, list[int]] = {}
+    start, end = 0, "\n}\n"
+    for part in text.split(end):
+        for name, place in _lists_of(part):
+            found.setdefault(name, []).append(start + place)
+        start += len(part) + len(end)
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _lists_of(part: str) -> Sequence[tuple[str, int]]:
+    """As far as a part of a text says; most parts are those of other texts, too, and known."""
+    found = []
+    for match in _FUNCTION.finditer(part):
+        end = _closing(part, match.end() - 1, "()")
+        if end == len(part) or _BRACE.match(part, end):
+            found.append((match[1], match.end() - 1))
     return found
 
 
 def _body_after(text: str, opening: int) -> str | None:
     """The braces that follow a parameter list at once, as those of a definition do."""
     end = _closing(text, opening, "()")
-    brace = re.compile(r"\s*(?:const|noexcept|->\s*\w+)?\s*\{").match(text, end)
+    brace = _BRACE.match(text, end)
     return text[end : _closing(text, brace.end() - 1, "{}")] if brace else None
 
 
 def _closing(text: str, opening: int, pair: str) -> int:
     """The index after the bracket that closes the one at ``opening``; the end of the text where none does."""
     depth = 0
-    for match in re.compile(f"[{re.escape(pair)}]").finditer(text, opening):
+    for match in _BRACKETS[pair].finditer(text, opening):
         depth += 1 if match[0] == pair[0] else -1
         if depth == 0:
             return match.end()
@@ -200,7 +219,8 @@ def _thread_limit(text: str, kernel: str) -> int:
     return limit
 
 
-def _shapes(recorded: LaunchConfig) -> Iterator[Dim3]:
+@lru_cache
+def _shapes(recorded: LaunchConfig) -> Sequence[Dim3]:
     """Power-of-two shapes of whole warps along the axes in use, no axis much longer than its threads.
 
     One warp alone, and rows shorter than half a warp, are left out where the launch is larger: they win nothing.
@@ -208,13 +228,10 @@ def _shapes(recorded: LaunchConfig) -> Iterator[Dim3]:
     threads = [g * b for g, b in zip(recorded.grid, recorded.block, strict=True)]
     longest = [1 << (n - 1).bit_length() for n in threads]
     fewest = min(2 * WARP, prod(longest))
-    for z in _powers(min(longest[2], 8)):
-        for y in _powers(min(longest[1], 32)):
-            for x in _powers(min(longest[0], MAX_THREADS)):
-                whole = x * y * z % WARP == 0 and fewest <= x * y * z <= MAX_THREADS
-                if whole and x >= min(WARP // 2, longest[0]):
-                    yield (x, y, z)
+    axes = (_powers(min(n, most)) for n, most in zip(longest, (MAX_THREADS, 32, 8), strict=True))
+    shapes = ((x, y, z) for z, y, x in product(*reversed(list(axes))) if x >= min(WARP // 2, longest[0]))
+    return [shape for shape in shapes if prod(shape) % WARP == 0 and fewest <= prod(shape) <= MAX_THREADS]
 
 
-def _powers(largest: int) -> Iterator[int]:
-    return (1 << exponent for exponent in range(largest.bit_length()))
+def _powers(largest: int) -> Sequence[int]:
+    return [1 << exponent for exponent in range(largest.bit_length())]

@@ -11,13 +11,26 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from math import prod
 from textwrap import shorten
 
 from r3bench.errors import BadReply, BuildError
 from r3bench.evolve.opened import FILE_LINE, Item, definitions, opened, parameters, shown, span, whole
 from r3bench.model import Dim3, LaunchRule
-from r3bench.syntax import Edit, Function, Node, apply, find_kernel, functions, parse, text_of, tokens, walk
+from r3bench.syntax import (
+    Edit,
+    Function,
+    Node,
+    apply,
+    captured,
+    find_kernel,
+    functions,
+    parse,
+    text_of,
+    tokens,
+    walk,
+)
 
 MOST_BYTES = 100_000
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
@@ -34,6 +47,7 @@ _PREDEFINED = re.compile(
     r"cplusplus|pragma|is_identifier|builtin_(?:FILE|LINE|COLUMN|FUNCTION|source_location|constant_p|"
     r"is_constant_evaluated))|_Pragma|linux|unix|source_location|is_constant_evaluated|consteval"
 )
+_INCLUDE = re.compile(r"#\s*include")
 _UNROLL = re.compile(r"#\s*pragma\s+(?:no)?unroll\b")
 _SENTENCE = 600  # characters of a description; a chain of rules needs some
 
@@ -75,9 +89,12 @@ def revised(
 def _description(answer: str) -> str:
     """The line ``CHANGE: ...``, or else the first line outside the code."""
     found = _CHANGE.search(answer)
-    prose = [line.strip(" #*_") for line in _FENCE.sub("", _BLOCK.sub("", answer)).splitlines()]
-    sentence = found[1] if found else next((line for line in prose if line and not _LAUNCH.match(line)), "")
-    return shorten(sentence.rstrip("*_ "), _SENTENCE, placeholder=" ...")
+    return shorten((found[1] if found else _prose(answer)).rstrip("*_ "), _SENTENCE, placeholder=" ...")
+
+
+def _prose(answer: str) -> str:
+    lines = (line.strip(" #*_") for line in _FENCE.sub("", _BLOCK.sub("", answer)).splitlines())
+    return next((line for line in lines if line and not _LAUNCH.match(line)), "")
 
 
 def _launch(answer: str) -> LaunchRule | None:
@@ -102,6 +119,8 @@ def _code(answer: str, items: Sequence[Item]) -> str:
         cut = re.search(r"^[ \t]*(`{3,}|~{3,})", answer, re.MULTILINE)
         reason, what = ("unfinished", "the code block does not end") if cut else ("no code block", "it is only prose")
         raise BadReply(reason, f"the answer has no whole code block: {what}")
+    for block in blocks:
+        parse(block, shown(items).strip("\n"))
     names = {item.name for item in items}
     fitting = [b for b in blocks if any(f.name in names or f.kernel for f in functions(b))]
     if not fitting:
@@ -166,7 +185,6 @@ class _Splice:
 
     def __init__(self, files: Mapping[str, str], main: str, kernel: str, items: Sequence[Item]) -> None:
         self.files, self.main, self.kernel, self.items = files, main, kernel, items
-        self.prints = any(_prints(item.text) for item in items)
         self.changes = False
 
     @cached_property
@@ -175,10 +193,9 @@ class _Splice:
         return {token for item in self.items for token in _elsewhere(item.text)}
 
     @cached_property
-    def known(self) -> set[tuple[str, ...]]:
+    def known(self) -> frozenset[tuple[str, ...]]:
         """The tokens of every definition that the files hold."""
-        held = [node for text in self.files.values() for _, node in definitions(text)]
-        return {tokens(text_of(whole(node))) for node in held}
+        return frozenset[tuple[str, ...]]().union(*map(_held, self.files.values()))
 
     def put(self, text: str) -> dict[str, str]:
         """The files with the text's definitions in them; ``changes`` then says whether that makes any other code."""
@@ -197,7 +214,7 @@ class _Splice:
 
     def _replaced(self, item: Item, definition: str, new: Sequence[str]) -> list[Edit]:
         self._check(item, definition)
-        self.changes = self.changes or tokens(definition) != tokens(item.text)
+        self.changes = self.changes or _spelled(definition) != _spelled(item.text)
         front = [Edit(item.start, item.start, text + "\n\n") for text in new]
         return front if definition == item.text else [*front, Edit(item.start, item.end, definition)]
 
@@ -254,18 +271,23 @@ class _Splice:
         self._check_contents(definition)
 
     def _check_contents(self, definition: str) -> None:
-        root = parse(definition)
-        for node in walk(root):
-            if node.type == "preproc_include":
-                raise BadReply("includes a file", f"{text_of(node).strip()}: an answer may not include files")
+        for node in captured(parse(definition), "(declaration) @found"):
             if _keeps_state(node):
                 raise BadReply("keeps state", f"{text_of(node).splitlines()[0]}: nothing may outlive a launch")
         for token in _elsewhere(definition):
+            if _INCLUDE.match(token):
+                raise BadReply("includes a file", f"{shorten(token, 60)}: an answer may not include files")
             if token not in self.said:
                 why = "what is compiled elsewhere would be other code than what is verified here"
                 raise BadReply("asks the compiler", f"{shorten(token, 60)}: {why}")
-        if _prints(definition) and not self.prints:
+        if _prints(definition) and not any(_prints(item.text) for item in self.items):
             raise BadReply("prints", "the code prints, which the kernel did not")
+
+
+@lru_cache(maxsize=64)
+def _held(text: str) -> frozenset[tuple[str, ...]]:
+    """The tokens of every definition in a text."""
+    return frozenset(tokens(text_of(whole(node))) for _, node in definitions(text))
 
 
 def _inner(node: Node) -> Node:
@@ -275,27 +297,41 @@ def _inner(node: Node) -> Node:
 
 @lru_cache(maxsize=256)
 def _prints(text: str) -> bool:
-    calls = (n.child_by_field_name("function") for n in walk(parse(text)) if n.type == "call_expression")
-    return any(text_of(callee).removeprefix("std::") in _PRINTS for callee in calls if callee is not None)
+    if not any(name in text for name in _PRINTS):
+        return False
+    called = captured(parse(text), "(call_expression function: (_) @found)")
+    return any(text_of(callee).removeprefix("std::") in _PRINTS for callee in called)
 
 
-def _elsewhere(text: str) -> Iterator[str]:
+def _spelled(text: str) -> list[tuple[str, ...]]:
+    """What a text says, by paragraph: most are another text's, too, and known."""
+    return list(map(tokens, text.split("\n\n")))
+
+
+def _elsewhere(text: str) -> Sequence[str]:
     """The tokens by which a text may be other code under another compiler, for another GPU or in another file."""
+    return _telling(text) if any(map(_telling, text.split("\n\n"))) else ()  # a comment may have paragraphs, too
+
+
+@lru_cache(maxsize=256)
+def _telling(text: str) -> Sequence[str]:
     found = tokens(text)
-    for token, following in zip(found, (*found[1:], ""), strict=True):
-        directive = token.startswith("#") and not _UNROLL.match(token)
-        if directive or token + following == "%:" or _PREDEFINED.fullmatch(token):
-            yield token
+    directive = "%" in found and ("%", ":") in pairwise(found)
+    return [token for token in dict.fromkeys(found) if _tells(token) or (directive and token == "%")]
+
+
+@lru_cache(maxsize=4096)
+def _tells(token: str) -> bool:
+    return (token.startswith("#") and not _UNROLL.match(token)) or _PREDEFINED.fullmatch(token) is not None
 
 
 def _keeps_state(node: Node) -> bool:
-    """Whether this declares a variable that lives on after the launch."""
-    if node.type != "declaration" or any(n.type == "function_declarator" for n in walk(node)):
-        return False
+    """Whether a declaration is that of a variable that lives on after the launch."""
     head = text_of(node).split("=")[0]
     fixed = re.search(r"\b(const|constexpr|__shared__)\b", head)
     top = node.parent is not None and node.parent.type == "translation_unit"
-    return fixed is None and (top or bool(re.search(r"\b(static|__device__|__managed__|extern)\b", head)))
+    lives = fixed is None and (top or re.search(r"\b(static|__device__|__managed__|extern)\b", head) is not None)
+    return lives and not captured(node, "(function_declarator) @found")
 
 
 def _signature(definition: str, kernel: str) -> tuple[str, ...]:

@@ -16,9 +16,14 @@ def text_id(files: Files, launch: LaunchRule | None) -> str:
     """Equal for texts that differ in white space and comments only, and ask for the same launch."""
     digest = sha256(content_id(launch).encode())
     for path, text in files:  # by paragraph: most are another text's, too, whose tokens are known
-        words = (word for paragraph in text.split("\n\n") for word in tokens(paragraph))
-        digest.update("\0".join((path, *words, "\n")).encode(errors="surrogatepass"))
+        words = b"".join(map(_words, text.split("\n\n")))
+        digest.update(b"".join((path.encode(errors="surrogatepass"), b"\0", words, b"\n")))
     return digest.hexdigest()
+
+
+@lru_cache(maxsize=256)
+def _words(paragraph: str) -> bytes:
+    return "".join(f"{token}\0" for token in tokens(paragraph)).encode(errors="surrogatepass")
 
 
 class Novelty:

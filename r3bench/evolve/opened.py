@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from r3bench.syntax import Edit, Function, Node, apply, find_kernel, functions, parse, text_of, walk
+from r3bench.syntax import Edit, Function, Node, apply, captured, find_kernel, functions, parse, text_of
 
 FILE_LINE = re.compile(r"^// file: .*\n", re.MULTILINE)
 """What stands in front of each file's functions where several files are shown."""
@@ -48,7 +48,7 @@ def _opened(files: tuple[tuple[str, str], ...], main: str, kernel: str) -> tuple
 def _reached(kernel: Function, everything: list[tuple[str, Function]]) -> Iterator[tuple[str, Function]]:
     pending, seen = [kernel], {kernel.name}
     while pending:
-        named = {text_of(n) for n in walk(pending.pop().node) if n.type == "identifier"} - seen
+        named = set(map(text_of, captured(pending.pop().node, "(identifier) @found"))) - seen
         seen |= named
         new = [(path, function) for path, function in everything if function.name in named]
         yield from new

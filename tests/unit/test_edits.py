@@ -76,6 +76,11 @@ def test_the_surroundings_show_declarations_and_no_other_body() -> None:
     assert "twice(shift" not in text
 
 
+def test_a_comment_of_several_paragraphs_asks_the_compiler_nothing() -> None:
+    remark = "/* once more:\n\n#include is never needed, nor __FILE__ */\n"
+    assert remark in made(answer(BETTER.replace("    if (i < n)", f"    {remark}    if (i < n)")))["kernels.cu"]
+
+
 # -- answers that are taken -------------------------------------------------------------------------------------------
 
 

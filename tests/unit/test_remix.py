@@ -131,6 +131,8 @@ def test_a_kernel_that_only_counts_its_threads_may_have_any_block(text: str) -> 
         f"#define WAIT __syncthreads()\n__global__ void k(int n) {{ {INDEX} WAIT; }}",
         f"#define SIZE 8 * \\\n  blockDim.x\n__global__ void k(int n) {{ {INDEX} i += SIZE; }}",
         f"__launch_bounds__(THREADS) __global__ void k(int n) {{ {INDEX} }}",
+        f"__global__ void k(int n) {{\n{INDEX}\n{{\n}}\n__syncthreads();\n}}\n",
+        f"__device__ void wait()\n{{\n{{\n}}\n__syncthreads();\n}}\n__global__ void k(int n) {{ {INDEX} wait(); }}",
         "__global__ void another(int n) { }",
         "",
     ],

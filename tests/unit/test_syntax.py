@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from r3bench import syntax
@@ -103,3 +105,35 @@ def test_edits_are_made_at_once_by_byte() -> None:
 def test_edits_that_overlap_or_leave_the_text_are_refused(edits: list[Edit]) -> None:
     with pytest.raises(ValueError, match="overlaps another or lies outside"):
         syntax.apply("abcdef", edits)
+
+
+PIECES = (
+    "const int c = 1;\n",
+    "\n}\n",
+    "{",
+    ")",
+    "a < b > c",
+    "float v = (x);",
+    "// c\n",
+    "/* \n\n",
+    "é",
+    "if (i) b = c;\n",
+    "",
+)
+
+
+def nodes(text: str, like: str = "") -> list[tuple[object, ...]]:
+    root = syntax.parse(text, like)
+    return [(n.type, n.start_byte, n.end_byte, n.start_point, n.end_point, n.has_error) for n in syntax.walk(root)]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_a_text_is_parsed_beside_changes_nothing(seed: int) -> None:
+    random = Random(seed)
+    like = changed = f"{TEXT}// {seed}\n"
+    for _ in range(random.choice((1, 1, 3))):
+        at = random.randrange(len(changed) + 1)
+        changed = changed[:at] + random.choice(PIECES) + changed[at + random.choice((0, 0, 1, 30)) :]
+    beside = nodes(changed, like)
+    syntax._recent.clear()
+    assert beside == nodes(changed)
