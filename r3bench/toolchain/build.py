@@ -8,18 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
 
 import llvmlite.binding as llvm
 
 from r3bench import lowering, ptxtext
 from r3bench.errors import BuildError, Unsupported
 from r3bench.lowering import checked
-from r3bench.model import Configuration, Global, Target, plain
-from r3bench.nouns import typed
+from r3bench.model import Configuration, Global, Target
 from r3bench.space import ASSEMBLER, DRIVERS
 from r3bench.toolchain import amdgpu, assembler, codegen, irtext, libdevice, ocml, padding, passes
-from r3bench.toolchain.job import Job
+from r3bench.toolchain.job import Job, PrepareJob
 from r3bench.toolchain.specialize import bound, parameter_count, specialize
 
 _FORMATS = {"cpu": "object", "cuda": "ptx", "hip": "amdgcn"}
@@ -36,9 +34,29 @@ _VARIABLE = re.compile(
 _DECLARED = re.compile(r'^declare [^\n]*@"?([\w$.]+)"?\(', re.MULTILINE)
 
 
+Stages = dict[str, float]
+
+
+@contextmanager
+def _stage(stages: Stages, name: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    stages[name] = time.perf_counter() - start
+
+
+@dataclass(slots=True)
+class Prepared:
+    """What passes begin with, and what is known of the source."""
+
+    ir: str
+    facts: tuple[tuple[str, int], ...] = ()
+    globals: tuple[Global, ...] = ()
+    stages: Stages = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Product:
-    """What a worker answers: ``facts`` of the source, ``code`` what is known of the code for ``module``.
+    """What a build leads to; ``code`` is what is known of the code for ``module``.
 
     ``image`` and ``code`` stay empty where the caller had code for that module already: another source may have led to
     it, which took other arguments.
@@ -47,83 +65,37 @@ class Product:
     module: str = ""
     image: bytes = b""
     format: str = "object"
-    facts: tuple[tuple[str, int], ...] = ()
     code: tuple[tuple[str, int], ...] = ()
     globals: tuple[Global, ...] = ()
-    stages: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.stages[name] = time.perf_counter() - start
+    stages: Stages = field(default_factory=dict)
 
 
 _machine = cache(codegen.machine)
 """Made once: workers are forked from a process that has built for the host."""
 
 
-Keep = Callable[[dict[str, Any], str], object]
+# -- before the passes ----------------------------------------------------------------------------------------------
 
 
-def build(job: Job, known: Callable[[str], bool], keep: Keep = lambda header, ir: None) -> Product:
-    """Specialize, lower where the target is a CPU, optimize, and emit code unless the optimized module is ``known``.
-
-    ``keep`` gets what passes begin with, for the jobs that begin there.
-    """
-    product = Product()
-    if version := ptxtext.version(job.ir):
-        _assemble_only(product, job, version)
-        return product
-    made = _machine(job.target, job.ptx_version)
-    ir = _prepared(job, made, product, keep)
-    if job.target.device == "cuda":
-        ir = _for_cuda(ir, job)
-    elif job.target.device == "hip":
-        ir = amdgpu.translate(ir, job.symbol, str(made.target_data))
-    with product.stage("optimize"):
-        module = _optimized(ir, job, made)
-        text = codegen.normalized(module)
-        if job.padded:
-            cuda = job.target.device == "cuda"
-            text = padding.in_kernel(text, job.symbol) if cuda else padding.before_functions(text)
-            module = codegen.parse(text)
-        if job.target.device == "cuda":
-            product.globals = tuple(_variables(text, made))
-        product.module = codegen.sha256(text)
-    if not known(product.module):
-        with _assembler(job) as assemble:
-            with product.stage("emit"):
-                product.image = codegen.emit(module, made, job.target)
-                product.code = codegen.facts(text, product.image, job.target, job.ptx_version)
-            product.format = _FORMATS[job.target.device]
-            if assemble is not None:
-                _assemble(product, assemble)
-    return product
-
-
-def _prepared(job: Job, made: llvm.TargetMachine, product: Product, keep: Keep) -> str:
-    """What the configuration's passes begin with: IR with the unit's facts in it, for a CPU lowered."""
-    if job.prepared is not None:
-        header, ir = job.prepared
-        product.facts = typed(tuple[tuple[str, int], ...], header["facts"])
-        product.globals = typed(tuple[Global, ...], header["globals"])
-        return ir
-    ir = _specialized(job, product)
+def prepare(job: PrepareJob) -> Prepared:
+    """The kernel alone with the unit's facts in it, for a CPU lowered. PTX stays what it is."""
+    if ptxtext.version(job.ir):
+        return Prepared(job.ir)
+    prepared = _specialized(job)
     if job.target.device == "cpu":
-        ir = _lowered(ir, job, made, product)
-    keep({"facts": product.facts, "globals": plain(product.globals)}, ir)
-    return ir
+        _lower(prepared, job)
+    return prepared
 
 
-def _specialized(job: Job, product: Product) -> str:
-    with product.stage("specialize"):
+def _specialized(job: PrepareJob) -> Prepared:
+    stages: Stages = {}
+    with _stage(stages, "specialize"):
         ir = codegen.linked(job.ir, job.linked) if job.linked else job.ir
         isolated = _isolated(checked.instrument(ir) if job.checked else ir, job.symbol)
         ir = specialize(isolated, job.symbol, job.configuration, job.facts)
         reads = ((f"reads_{name}", 1) for name in sorted(set(_OUTSIDE.findall(ir))))
-        product.facts = (("parameters", parameter_count(isolated, job.symbol)), *reads)
-    return ir
+        facts = (("parameters", parameter_count(isolated, job.symbol)), *reads)
+    return Prepared(ir, facts, stages=stages)
 
 
 def _isolated(ir: str, symbol: str) -> str:
@@ -137,22 +109,18 @@ def _isolated(ir: str, symbol: str) -> str:
         ) from None
 
 
-# -- CPU ------------------------------------------------------------------------------------------------------------
-
-
-def _lowered(ir: str, job: Job, made: llvm.TargetMachine, product: Product) -> str:
-    with product.stage("lower"):
+def _lower(prepared: Prepared, job: PrepareJob) -> None:
+    with _stage(prepared.stages, "lower"):
         lowered = lowering.lower(
-            ir,
+            prepared.ir,
             job.symbol,
             triple=codegen.host_triple(),
-            data_layout=str(made.target_data),
+            data_layout=str(_machine(job.target, 0).target_data),
             optimize=optimize_lightly,
         )
-    product.globals = lowered.globals
-    product.facts += (("shared_bytes", lowered.shared_bytes), ("argument_bytes", lowered.argument_bytes))
-    product.facts += (("checked", 1),) if job.checked else ()
-    return lowered.ir
+    prepared.ir, prepared.globals = lowered.ir, lowered.globals
+    prepared.facts += (("shared_bytes", lowered.shared_bytes), ("argument_bytes", lowered.argument_bytes))
+    prepared.facts += (("checked", 1),) if job.checked else ()
 
 
 def optimize_lightly(ir: str) -> str:
@@ -165,6 +133,52 @@ def optimize_lightly(ir: str) -> str:
     )
     passes.run_light(module, _machine(target, 80))
     return str(module)
+
+
+# -- passes and code ------------------------------------------------------------------------------------------------
+
+
+def build(job: Job, known: Callable[[str], bool]) -> Product:
+    """Optimize what was prepared, and emit code unless the optimized module is ``known``."""
+    product = Product()
+    if version := ptxtext.version(job.ir):
+        _assemble_only(product, job, version)
+        return product
+    made, ir = _machine(job.target, job.ptx_version), job.ir
+    if job.target.device == "cuda":
+        ir = _for_cuda(ir, job)
+    elif job.target.device == "hip":
+        ir = amdgpu.translate(ir, job.symbol, str(made.target_data))
+    with _stage(product.stages, "optimize"):
+        module = _optimized(ir, job, made)
+        text = codegen.normalized(module)
+        if job.padded:
+            cuda = job.target.device == "cuda"
+            text = padding.in_kernel(text, job.symbol) if cuda else padding.before_functions(text)
+            module = codegen.parse(text)
+        if job.target.device == "cuda":
+            product.globals = tuple(_variables(text, made))
+        product.module = codegen.sha256(text)
+    if not known(product.module):
+        with _assembler(job) as assemble:
+            with _stage(product.stages, "emit"):
+                product.image = codegen.emit(module, made, job.target)
+                product.code = codegen.facts(text, product.image, job.target, job.ptx_version)
+            product.format = _FORMATS[job.target.device]
+            if assemble is not None:
+                _assemble(product, assemble)
+    return product
+
+
+def _optimized(ir: str, job: Job, made: llvm.TargetMachine) -> llvm.ModuleRef:
+    module, context = codegen.parsed(ir)
+    if job.target.device == "cuda":
+        libdevice.link(module, ir, context)
+    elif job.target.device == "hip":
+        ocml.link(module, ir, context, job.target.arch)
+    passes.run(module, made, job.configuration)
+    passes.strip_names(module, made)
+    return module
 
 
 # -- CUDA -----------------------------------------------------------------------------------------------------------
@@ -208,7 +222,7 @@ def _assembler(job: Job) -> Iterator[assembler.Assemble | None]:
 
 
 def _assemble(product: Product, assemble: assembler.Assemble) -> None:
-    with product.stage("assemble"):
+    with _stage(product.stages, "assemble"):
         product.image, facts = assemble(product.image)
     product.format = "cubin"
     # What ptxas says of shared memory includes the padding between variables.
@@ -227,17 +241,3 @@ def _variables(ir: str, made: llvm.TargetMachine) -> Iterator[Global]:
         if found:
             size = made.target_data.get_abi_size(variable.global_value_type)
             yield Global(symbol=variable.name or "a static one", nbytes=size, constant=found[1] is None)
-
-
-# -- both -----------------------------------------------------------------------------------------------------------
-
-
-def _optimized(ir: str, job: Job, made: llvm.TargetMachine) -> llvm.ModuleRef:
-    module, context = codegen.parsed(ir)
-    if job.target.device == "cuda":
-        libdevice.link(module, ir, context)
-    elif job.target.device == "hip":
-        ocml.link(module, ir, context, job.target.arch)
-    passes.run(module, made, job.configuration)
-    passes.strip_names(module, made)
-    return module

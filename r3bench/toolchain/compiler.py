@@ -21,11 +21,14 @@ from r3bench.remix import BuildRequest
 from r3bench.space import OPTION_NAMES, Options
 from r3bench.toolchain import ptx
 from r3bench.toolchain.cache import Cache, Entry, user_cache
-from r3bench.toolchain.job import FrontendJob, Job
+from r3bench.toolchain.job import FrontendJob, Job, PrepareJob
 from r3bench.toolchain.pool import Server, Worker
 
 # Loop strength reduction takes nearly half the time of emitting a host's code and does not make kernels faster.
 _OF_TARGET = {"cpu": (("disable-lsr", "true"),)}
+# What of LLVM's options lowering does not ask: it vectorizes nothing, emits nothing, and unrolls what is marked so.
+_OF_VECTORS_AND_CODE = frozenset(("force-vector-width", "force-vector-interleave", "slp-threshold", "disable-lsr"))
+_OF_UNROLLING, _UNROLLED = "unroll-", "llvm.loop.unroll."
 # Idle workers kept at least: a search comes back to its option sets, and most of a worker's memory is the server's.
 _KEPT = 12
 _TRIES = 3  # of a job whose worker is killed
@@ -167,22 +170,17 @@ class Compiler:
         return entry[1].decode()
 
     def _compiled(self, key: str, request: BuildRequest, ir_keys: Sequence[str], irs: Sequence[str]) -> Entry:
-        """What a worker makes of IR, kept under ``key``."""
+        """What workers make of IR, kept under ``key``."""
         options = tuple(sorted(request.configuration.options + _OF_TARGET.get(request.target.device, ())))
-        prepared_key = self._prepared_key(request, options, ir_keys)
-        prepared = self._cache.get(prepared_key)
-        ir, *linked = irs if prepared is None else [""]
+        prepared, ir = self._prepared(request, options, ir_keys, irs)
         job = Job(
-            ir=ir,
-            linked=tuple(linked),
-            prepared=(prepared[0], prepared[1].decode()) if prepared is not None else None,
+            ir=ir.decode(),
             symbol=request.symbol,
             target=request.target,
             configuration=request.configuration,
             facts=request.facts,
             ptx_version=self._written_in if request.target.device == "cuda" else 0,
             assemble=self._assemble,
-            checked=request.checked,
             padded=request.padded,
         )
         found: list[Entry] = []
@@ -191,24 +189,42 @@ class Compiler:
             found.extend(filter(None, [self._cache.get(self._code_key(module, request))]))
             return bool(found)
 
-        header, image = self._ask(job, options, known, lambda header, ir: self._cache.put(prepared_key, (header, ir)))
+        header, image = self._ask(job, options, known)
         code = {name: header.pop(name) for name in ("code", "format")}, image
         code_key = self._code_key(header["module"], request)
         if found:
             code = found[-1]
         else:
             self._cache.put(code_key, code)
+        header |= {name: [*prepared[name], *header.get(name, ())] for name in ("facts", "globals", "stages")}
         self._cache.put(key, (header, code_key.encode()))
         return header | code[0], code[1]
 
-    def _prepared_key(self, request: BuildRequest, options: Options, ir_keys: Sequence[str]) -> str:
-        """Names what the configuration's passes begin with: equal where the same facts are compiled into the same IR.
+    def _prepared(self, request: BuildRequest, options: Options, ir_keys: Sequence[str], irs: Sequence[str]) -> Entry:
+        """What the configuration's passes begin with: the same where the same facts are compiled into the same IR.
 
-        It is made here, and not by the worker: none can answer for another source.
+        Its key is made here, and not by the worker: none can answer for another source.
         """
         special = Configuration(specialize=request.configuration.specialize)
+        options = tuple(_decide_lowering(options, irs)) if request.target.device == "cpu" else ()
         how = request.symbol, request.target, special.specialize, request.facts.used_by(special), options
-        return self._key("prepared", *ir_keys, *how)
+        key = self._key("prepared", *ir_keys, *how)
+        with self._alone(key):
+            entry = self._cache.get(key)
+            if entry is not None:
+                return entry[0] | {"stages": []}, entry[1]
+            job = PrepareJob(
+                ir=irs[0],
+                linked=tuple(irs[1:]),
+                symbol=request.symbol,
+                target=request.target,
+                configuration=special,
+                facts=request.facts,
+                checked=request.checked,
+            )
+            entry = self._ask(job, options)
+            self._cache.put(key, entry)
+        return entry
 
     def _code_key(self, module: str, request: BuildRequest) -> str:
         """Names the code of an optimized module. LLVM's options are left out: all of them end in the optimizer."""
@@ -227,10 +243,9 @@ class Compiler:
 
     def _ask(
         self,
-        job: FrontendJob | Job,
+        job: FrontendJob | PrepareJob | Job,
         options: Options,
         known: Callable[[str], bool] = lambda _: False,
-        keep: Callable[[dict[str, Any], bytes], object] = lambda header, blob: None,
     ) -> Entry:
         """An answer of some worker for such jobs, with these LLVM options; BuildError where it holds an error, or where
         one worker after the other is killed at it."""
@@ -238,7 +253,7 @@ class Compiler:
         for left in reversed(range(_TRIES)):
             try:
                 worker = self._take(options, job.role)
-                header, blob = worker.ask(request, what=job.what, timeout_s=self._timeout_s, known=known, keep=keep)
+                header, blob = worker.ask(request, what=job.what, timeout_s=self._timeout_s, known=known)
                 break
             except WorkerLost as lost:
                 if not left:
@@ -282,6 +297,14 @@ def _if_checked(request: BuildRequest) -> tuple[str, ...]:
     if request.checked and request.target.device != "cpu":
         raise BuildError(f"a checked build runs on the CPU device only, not on {request.target.device}")
     return ("checked",) if request.checked else ()
+
+
+def _decide_lowering(options: Options, irs: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The options that decide what lowering leads to: few, so that most configurations of a source share it."""
+    unrolls = any(_UNROLLED in ir for ir in irs)
+    for name, value in options:
+        if name not in _OF_VECTORS_AND_CODE and (unrolls or not name.startswith(_OF_UNROLLING)):
+            yield name, value
 
 
 def _check_options(options: Options) -> None:

@@ -1,9 +1,8 @@
-"""What a compile worker is asked for: the front end's part and the rest of a build."""
+"""What a compile worker is asked for: the three parts of a build."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from r3bench.model import Configuration, Target
 from r3bench.space import UnitFacts
@@ -31,29 +30,44 @@ class FrontendJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """IR to code, with the IR of further translation units that is linked to it; ``prepared`` is what the passes began
-    with in another build of it, in whose place it is not read.
-
-    For CUDA only: ``ptx_version`` (83 for PTX 8.3), and whether machine code is to be made of it.
-    """
+class _KernelJob:
+    """What both further parts go by; workers for one device do both."""
 
     ir: str
-    linked: tuple[str, ...] = ()
     symbol: str
     target: Target
     configuration: Configuration
     facts: UnitFacts
-    ptx_version: int
-    checked: bool = False
-    padded: bool = False
-    assemble: bool = True
-    prepared: tuple[dict[str, Any], str] | None = None
-
-    @property
-    def what(self) -> str:
-        return f"optimizing {self.symbol}"
 
     @property
     def role(self) -> str:
         return self.target.device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareJob(_KernelJob):
+    """IR, and that of further translation units that is ``linked`` to it, to what passes begin with; the same for all
+    configurations with the same specialization."""
+
+    linked: tuple[str, ...] = ()
+    checked: bool = False
+
+    @property
+    def what(self) -> str:
+        return f"preparing {self.symbol}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job(_KernelJob):
+    """Prepared IR to code.
+
+    For CUDA only: ``ptx_version`` (83 for PTX 8.3), and whether machine code is to be made of it.
+    """
+
+    ptx_version: int
+    padded: bool = False
+    assemble: bool = True
+
+    @property
+    def what(self) -> str:
+        return f"optimizing {self.symbol}"

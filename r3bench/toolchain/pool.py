@@ -118,12 +118,10 @@ class Worker:
         what: str,
         timeout_s: float,
         known: Callable[[str], bool] = lambda _: False,
-        keep: Callable[[dict[str, Any], bytes], object] = lambda header, blob: None,
     ) -> tuple[dict[str, Any], bytes]:
         """The worker's answer. BuildError, with the worker gone, where it died or sent nonsense; BuildTimeout, too.
 
-        ``known`` answers the worker's question whether code for an optimized module is at hand already; ``keep`` gets
-        what its passes begin with.
+        ``known`` answers the worker's question whether code for an optimized module is at hand already.
         """
         deadline = time.monotonic() + timeout_s
         os.ftruncate(self._log, 0)
@@ -136,11 +134,8 @@ class Worker:
             raise WorkerLost(f"{what} did not begin: its compiler was killed") from error
         try:
             header, blob = self._receive(deadline)
-            while "known?" in header or "prepared" in header:
-                if "prepared" in header:
-                    keep(dict(header["prepared"]), blob)
-                else:
-                    wire.send(self._channel, {"known": known(str(header["known?"]))})
+            while "known?" in header:
+                wire.send(self._channel, {"known": known(str(header["known?"]))})
                 header, blob = self._receive(deadline)
         except TimeoutError:
             self.end()

@@ -32,7 +32,7 @@ from r3bench.errors import BuildError
 from r3bench.model import Configuration, LaunchConfig, Target, content_id, plain
 from r3bench.space import UnitFacts
 from r3bench.toolchain import assembler, build, codegen, largepages, libdevice, ocml, wire
-from r3bench.toolchain.job import FrontendJob, Job
+from r3bench.toolchain.job import FrontendJob, Job, PrepareJob
 
 _PR_SET_PDEATHSIG = 1
 _MOST_WORDS = 1 << 24  # bytes that a worker may say before it dies
@@ -89,8 +89,12 @@ def _warm_up() -> None:
     """Build something small, so that what a process does once, reading files above all, no worker has to do."""
     facts = UnitFacts(launch=LaunchConfig(grid=(1, 1, 1), block=(32, 1, 1)), parameters=())
     target = Target(device="cpu", arch=codegen.host_cpu())
-    job = Job(ir=_SMALL, symbol="small", target=target, configuration=Configuration(), facts=facts, ptx_version=83)
-    build.build(job, lambda module: False)
+    job = PrepareJob(ir=_SMALL, symbol="small", target=target, configuration=Configuration(), facts=facts)
+    ir = build.prepare(job).ir
+    build.build(
+        Job(ir=ir, symbol="small", target=target, configuration=Configuration(), facts=facts, ptx_version=83),
+        lambda module: False,
+    )
 
 
 def _hello() -> dict[str, str]:
@@ -204,13 +208,12 @@ def _answer(channel: socket.socket) -> None:
         if isinstance(job, FrontendJob):
             wire.send(channel, {}, _ir(job).encode())
             _ahead.start()
+        elif isinstance(job, PrepareJob):
+            prepared = build.prepare(job)
+            wire.send(channel, _header(prepared, "facts", "globals"), prepared.ir.encode())
         else:
-            product = build.build(
-                job,
-                known=lambda module: _parent_knows(channel, module),
-                keep=lambda header, ir: wire.send(channel, {"prepared": header}, ir.encode()),
-            )
-            wire.send(channel, _header(product), product.image)
+            product = build.build(job, known=lambda module: _parent_knows(channel, module))
+            wire.send(channel, _header(product, "module", "format", "code", "globals"), product.image)
     except BuildError as error:
         wire.send(
             channel, {"error": type(error).__name__, "message": str(error), "diagnostics": plain(error.diagnostics)}
@@ -234,12 +237,5 @@ def _parent_knows(channel: socket.socket, module: str) -> bool:
     return bool(wire.receive(channel)[0]["known"])
 
 
-def _header(product: build.Product) -> dict[str, Any]:
-    return {
-        "module": product.module,
-        "format": product.format,
-        "facts": product.facts,
-        "code": product.code,
-        "globals": plain(product.globals),
-        "stages": list(product.stages.items()),
-    }
+def _header(answer: build.Prepared | build.Product, *names: str) -> dict[str, Any]:
+    return {name: plain(getattr(answer, name)) for name in names} | {"stages": list(answer.stages.items())}

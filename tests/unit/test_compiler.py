@@ -12,13 +12,15 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from r3bench.errors import BuildError, BuildTimeout
 from r3bench.model import Configuration, Specialization, facts_of
+from r3bench.space import OPTIONS, Options
 from r3bench.toolchain import Compiler, cache
-from r3bench.toolchain.job import FrontendJob, Job
+from r3bench.toolchain.job import FrontendJob, Job, PrepareJob
 from r3bench.toolchain.pool import Worker
 from tests.unit.build_case import CUDA, SAXPY, SHARING, build, request
 
@@ -168,7 +170,7 @@ def test_one_front_end_call_serves_every_configuration(compiler: Compiler, monke
     text = SAXPY + "// another source"
     build(compiler, text)
     build(compiler, text, configuration=Configuration(pipeline="O2"))
-    assert jobs == [FrontendJob, Job, Job]
+    assert jobs == [FrontendJob, PrepareJob, Job, Job]
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -187,6 +189,39 @@ def test_passes_begin_where_a_source_was_prepared_before_with_the_same_facts(
     assert "specialize" in dict(alone.stages)
     assert (alone.binary, alone.globals) == (again.binary, again.globals)
     assert alone.globals
+
+
+LOOPS = """extern "C" __global__ void k(double* y, const double* x, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    double sum = 0;
+    PRAGMA
+    for (int j = 0; j < 12; j++) sum += j & 1 ? x[i * 12 + j] : x[(i + j) % n] * 2;
+    for (int j = 0; j < n; j++) sum = x[j] > sum ? x[j] : sum - 1;
+    y[2 * i] = sum; y[2 * i + 1] = sum + 1;
+}"""
+
+
+@pytest.mark.parametrize("pragma", ["", "#pragma unroll 4"])
+def test_lowering_is_shared_where_the_options_that_differ_do_not_decide_it(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch, pragma: str
+) -> None:
+    asked, ask = list[tuple[PrepareJob, Options]](), compiler._ask
+
+    def noted(job: FrontendJob | PrepareJob | Job, options: Options, *rest: Any) -> cache.Entry:
+        asked.extend([(job, options)] if isinstance(job, PrepareJob) else [])
+        return ask(job, options, *rest)
+
+    monkeypatch.setattr(compiler, "_ask", noted)
+    settings = [options for values in OPTIONS["cpu"].values() for options in values.values()]
+    for options in settings:
+        configuration = Configuration(options=options)
+        build(compiler, LOOPS.replace("PRAGMA", pragma), "k", compiler.host, configuration)
+    decide = {name for _, options in asked for name, _ in options}
+    unrolling = {"unroll-threshold", "unroll-count", "unroll-runtime"} if pragma else set[str]()
+    assert decide == {"enable-newgvn", "two-entry-phi-node-folding-threshold", *unrolling}
+    job = asked[0][0]
+    lowered = {ask(job, options)[1] for options in settings if not decide & dict(options).keys()}
+    assert len(lowered) == 1
 
 
 def test_equal_optimized_modules_share_their_code(compiler: Compiler) -> None:
