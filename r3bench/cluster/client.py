@@ -20,8 +20,9 @@ from distributed.scheduler import KilledWorker
 
 from r3bench import remix, store
 from r3bench.cluster import worker
+from r3bench.cluster.batches import Batches
 from r3bench.cluster.worker import COMPILE, REPLAY, Absent, Session, kind_of
-from r3bench.errors import BuildError, DeviceUnavailable, ServiceError, WorkerLost
+from r3bench.errors import BuildError, DeviceUnavailable, R3Error, ServiceError, WorkerLost
 from r3bench.model import Capture, Outcome, Variant, content_id
 from r3bench.overrides import id_of
 from r3bench.remix import BuildRequest
@@ -74,9 +75,11 @@ class Cluster(Asking):
         self._asked: dict[distributed.Future, tuple[str, str | None]] = {}
         self._hung: Counter[distributed.Future] = Counter()
         self._patience_s = patience_s
-        self._compiles = bool(self._workers(COMPILE))  # looked after from now on
+        self._slots = self._slots_of(client.scheduler_info(n_workers=-1)["workers"])  # looked after from now on
+        self._builds = Batches(self._built, lambda: self._slots[COMPILE])
+        self._replays = Batches(self._answered, lambda: self._slots[REPLAY])
         self._start(self._watch())
-        self.identity = self._one_kind(self._replays())
+        self.identity = self._one_kind(self._replay_workers())
         self._kind = kind_of(self.identity)
 
     def __enter__(self) -> Self:
@@ -101,18 +104,25 @@ class Cluster(Asking):
 
     @property
     def at_once(self) -> int:
-        """As many as all workers take, one more built for each that is replayed."""
-        known = self._client.scheduler_info(n_workers=-1)["workers"]
-        return sum(int(amount) for each in known.values() for amount in each["resources"].values())
+        """Twice as many as all workers take: what waits goes several to a task."""
+        return 2 * self._slots_of(self._client.scheduler_info(n_workers=-1)["workers"]).total()
 
     # -- who is there -----------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _slots_of(known: Mapping[str, Any]) -> Counter[str]:
+        """How many tasks of each kind the workers take at once."""
+        found: Counter[str] = Counter()
+        for each in known.values():
+            found.update({resource: int(amount) for resource, amount in each["resources"].items()})
+        return found
 
     def _workers(self, resource: str) -> list[str]:
         """The addresses of the workers of a kind, now. Not for coroutines: there Dask tells of the first few only."""
         known = self._client.scheduler_info(n_workers=-1)["workers"]
         return [address for address, each in known.items() if each["resources"].get(resource)]
 
-    def _replays(self) -> list[str]:
+    def _replay_workers(self) -> list[str]:
         begin, patience_s = monotonic(), self._patience_s
         while not self._workers(REPLAY):
             if patience_s is not None and monotonic() - begin > patience_s:
@@ -133,7 +143,7 @@ class Cluster(Asking):
 
         found: list[Identity] = self._start(all_of_them()).result()
         if not found:
-            return self._one_kind(self._replays())
+            return self._one_kind(self._replay_workers())
         kinds = sorted({kind_of(identity) for identity in found})
         if len(kinds) > 1:
             raise DeviceUnavailable(
@@ -165,7 +175,7 @@ class Cluster(Asking):
         delivery = {wanted: built for wanted, built in made if wanted is not None and built is not None}
         if isinstance(request, Submit) and request.timing in ("once", "race") and isinstance(made[0][1], Built):
             return await self._once(request, capture, made[0][1], delivery)
-        return await self._replayed(request, capture, delivery)
+        return await self._replay(request, capture, delivery)
 
     async def _made(
         self, request: Request, capture: Capture, variant: Variant
@@ -182,9 +192,9 @@ class Cluster(Asking):
         made = build(material, variant, target, noted)
         if noted.request is None:
             return None, made.result() if made.exception() is None or isinstance(request, Compile) else None
-        if not isinstance(request, Compile) and not self._compiles:
+        if not isinstance(request, Compile) and not self._slots[COMPILE]:
             return noted.request, None
-        return noted.request, await self._on(COMPILE, worker.built, noted.request)
+        return noted.request, await self._builds.ask(noted.request)
 
     async def _once(self, request: Submit, capture: Capture, built: Built, delivery: worker.Delivery) -> Outcome:
         """The outcome of this code and launch on whichever device had it first; of one text where it races."""
@@ -192,21 +202,31 @@ class Cluster(Asking):
         text = content_id(request.variant.files) if request.timing == "race" else ""
         key = request.capture, request.unit, built.binary.sha256, launch, text
         if key not in self._first:
-            self._first[key] = asyncio.ensure_future(self._replayed(request, capture, delivery))
+            self._first[key] = asyncio.ensure_future(self._replay(request, capture, delivery))
             return await asyncio.shield(self._first[key])
         outcome = await asyncio.shield(self._first[key])
         return replace(outcome, variant=content_id(request.variant), module=built.module, stages=built.stages)
 
-    async def _replayed(self, request: Request, capture: Capture, delivery: worker.Delivery) -> Any:
+    async def _replay(self, request: Request, capture: Capture, delivery: worker.Delivery) -> Any:
         """The answer of a replay worker; its node is sent the capture where it does not have it."""
         while True:
             begin = monotonic()
-            what = self._session, self._kind, request, capture.path, delivery
-            found = await self._on(REPLAY, worker.answered, *what)
+            asked = request, capture.path, delivery
+            # What takes long comes alone: all of a task are answered when its last is.
+            short = isinstance(request, Submit)
+            found = await self._replays.ask(asked) if short else (await self._answered([asked]))[0]
+            if isinstance(found, R3Error):
+                raise found
             if not isinstance(found, Absent):
                 return found
             with suppress(WorkerLost):  # whoever is asked next says whether its node has the capture
                 await self._send(found, request.capture, capture, begin)
+
+    async def _built(self, requests: list[BuildRequest]) -> list[Built | BuildError]:
+        return cast(list[Built | BuildError], await self._on(COMPILE, worker.built, requests))
+
+    async def _answered(self, asked: list[worker.Asked]) -> list[Any]:
+        return cast(list[Any], await self._on(REPLAY, worker.answered, self._session, self._kind, asked))
 
     async def _on(self, resource: str, function: Callable[..., Any], *arguments: Any, at: str | None = None) -> Any:
         """Run a function on some worker of a kind, or on the one at an address: WorkerLost where that has gone.
@@ -271,7 +291,7 @@ class Cluster(Asking):
         known = (await self._client.scheduler.identity(n_workers=-1))["workers"]
         now, patience_s = monotonic(), inf if self._patience_s is None else self._patience_s
         seen.update((resource, now) for each in known.values() for resource in each["resources"])
-        self._compiles = any(each["resources"].get(COMPILE) for each in known.values())
+        self._slots = self._slots_of(known)
         return [
             task
             for task, (resource, at) in asked.items()

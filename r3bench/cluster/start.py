@@ -34,7 +34,8 @@ def open_cluster(text: str, device: str = "auto", timeout_s: float = 10.0) -> Cl
             client = stack.enter_context(_joined(asked))
         else:
             started = stack.enter_context(_started(asked, device, stack))
-            client = stack.enter_context(distributed.Client(started, set_as_default=False))
+            here = asked.kind == "local"  # a client of a queue's jobs may not reach their nodes
+            client = stack.enter_context(distributed.Client(started, set_as_default=False, direct_to_workers=here))
         patience_s = None if isinstance(asked, addresses.Start) and asked.kind != "local" else _PATIENCE_S
         cluster = Cluster(client, text, device, timeout_s, patience_s)
         cluster.owned.push(stack.pop_all())

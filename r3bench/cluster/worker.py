@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from typing import Any
 
 from distributed import get_worker
 
-from r3bench.errors import BuildError, CaptureError, DeviceUnavailable
+from r3bench.errors import BuildError, CaptureError, DeviceUnavailable, R3Error
 from r3bench.model import Capture, Outcome
 from r3bench.remix import BuildRequest
 from r3bench.server import ReplayServer
@@ -33,6 +33,8 @@ PROCESSORS = "R3BENCH_PROCESSORS"
 """The variable that holds the numbers of a worker's processors."""
 
 Delivery = Mapping[BuildRequest, Built | BuildError]
+Asked = tuple[Request, str, Delivery]
+"""A request, where the client has its capture, and what was built for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +108,11 @@ class Station:
     def conditions(self) -> dict[str, str]:
         return self._server.conditions()
 
-    def answer(self, request: Request, capture: Capture, delivered: Delivery) -> Any:
-        with self._prepared.holding(delivered):
-            return self._told(request.ask(self._server, capture).result())
+    def answers(self, asked: Sequence[tuple[Request, Capture, Delivery]]) -> list[Any]:
+        """The answer to each request, or what it raises where that is its own fault."""
+        with self._prepared.holding({wanted: made for _, _, delivered in asked for wanted, made in delivered.items()}):
+            futures = [request.ask(self._server, capture) for request, capture, _ in asked]
+            return [self._told(future.result() if (error := _own(future)) is None else error) for future in futures]
 
     def _told(self, found: Any) -> Any:
         """With the device in the conditions of whatever was timed."""
@@ -121,6 +125,12 @@ class Station:
 
     def _placed(self, timed: Any) -> Any:
         return replace(timed, conditions=(*timed.conditions, ("device", self.place)))
+
+
+def _own(future: Future[Any]) -> R3Error | None:
+    """What a request raised that speaks of its capture or its device; anything else is an error of ours."""
+    error = future.exception()
+    return error if isinstance(error, R3Error) else None
 
 
 # -- what is asked of a worker; each process keeps what it has opened --------------------------------------------------
@@ -170,12 +180,15 @@ def found(session: Session, capture: str, path: str) -> Capture | None:
         return captures.capture(capture) if captures.know(capture, "") else None
 
 
-def built(request: BuildRequest) -> Built | BuildError:
-    """A build; what is wrong with the request is its answer."""
-    try:
-        return compiler().submit(request).result()
-    except BuildError as error:
-        return error
+def built(requests: Sequence[BuildRequest]) -> list[Built | BuildError]:
+    """Builds; what is wrong with a request is its answer."""
+    started = [compiler().submit(request) for request in requests]
+    return [_built(future) for future in started]
+
+
+def _built(future: Future[Built]) -> Built | BuildError:
+    error = future.exception()
+    return error if isinstance(error, BuildError) else future.result()
 
 
 def identity(session: Session) -> Identity:
@@ -187,19 +200,28 @@ def conditions(session: Session) -> dict[str, str]:
     return station(session).conditions()
 
 
-def answered(session: Session, kind: str, request: Request, path: str, delivered: Delivery) -> Any:
-    """The answer to a request; ``path`` is where the client has the capture. DeviceUnavailable on another kind of
-    device than the session's, with whose times its own must not be compared."""
+def answered(session: Session, kind: str, asked: Sequence[Asked]) -> list[Any]:
+    """The answers to requests that came together. DeviceUnavailable on another kind of device than the session's, with
+    whose times its own must not be compared."""
     own = station(session)
     if kind_of(own.identity) != kind:
         raise DeviceUnavailable(
             f"{platform.node()} has {kind_of(own.identity)}, not {kind} like the rest of the cluster; "
             "end its workers, or start a cluster for each kind of device"
         )
-    capture = found(session, request.capture, path)
-    if capture is None:
-        return Absent(platform.node(), get_worker().address)
-    return own.answer(request, capture, delivered)
+    here = [_here(session, request.capture, path) for request, path, _ in asked]
+    pairs = zip(asked, here, strict=True)
+    answers = iter(
+        own.answers([(each[0], capture, each[2]) for each, capture in pairs if isinstance(capture, Capture)])
+    )
+    return [next(answers) if isinstance(capture, Capture) else capture for capture in here]
+
+
+def _here(session: Session, capture: str, path: str) -> Capture | Absent | CaptureError:
+    try:
+        return found(session, capture, path) or Absent(platform.node(), get_worker().address)
+    except CaptureError as error:
+        return error
 
 
 def kind_of(identity: Identity) -> str:

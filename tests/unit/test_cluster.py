@@ -23,6 +23,7 @@ from distributed import Scheduler, SpecCluster
 from r3bench import store
 from r3bench.cli import main
 from r3bench.cluster import addresses, client, nodes, open_cluster, start, worker
+from r3bench.cluster.batches import Batches
 from r3bench.cluster.client import Cluster
 from r3bench.cluster.nodes import divided
 from r3bench.cluster.worker import COMPILE, REPLAY, Absent, kind_of
@@ -50,7 +51,7 @@ def cluster(address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     monkeypatch.setattr(start, "_PATIENCE_S", 300.0)
     with open_cluster(address, "cpu") as opened:
         opened._client.wait_for_workers(3, timeout=300)
-        while not opened._compiles:  # the node's compile worker may come last
+        while not opened._slots[COMPILE]:  # the node's compile worker may come last
             time.sleep(0.1)
         yield opened
 
@@ -67,7 +68,7 @@ def configured(number: int) -> Variant:
 
 def test_requests_are_answered_as_by_any_server(cluster: Cluster, recorded: Capture) -> None:
     assert cluster.target.device == "cpu"
-    assert cluster.at_once == 2 * 2 + len(os.sched_getaffinity(0))
+    assert cluster.at_once == 2 * (2 * 2 + len(os.sched_getaffinity(0)))
     assert Level.SANITIZED in cluster.levels
     outcome = cluster.submit(recorded, Variant(), timing="once").result(60)
     assert (outcome.verdict.status, outcome.unit) == (Status.MATCH, 0)
@@ -305,3 +306,52 @@ def test_kinds_are_models() -> None:
         Identity(target=target, name="", machine=f"NVIDIA H200 GPU-{n}", levels=(), at_once=2) for n in range(2)
     )
     assert kind_of(one) == kind_of(other) == "NVIDIA H200 (sm_90)"
+
+
+def test_what_waits_goes_several_to_a_task() -> None:
+    """Two tasks at once, of at most four requests; each has its own answer, and what a task raises all of it do."""
+    tasks, most = [], 0
+
+    async def run(requests: list[int]) -> list[int]:
+        nonlocal most
+        tasks.append(requests)
+        most = max(most, len(batches._tasks))
+        await asyncio.sleep(0)
+        if 13 in requests:
+            raise ServiceError("gone")
+        return [10 * number for number in requests]
+
+    async def ask(*numbers: int) -> list[object]:
+        return await asyncio.gather(*(batches.ask(number) for number in numbers), return_exceptions=True)
+
+    batches = Batches(run, lambda: 2)
+    assert asyncio.run(ask(*range(8))) == [10 * number for number in range(8)]
+    assert tasks == [[0], [1], [2, 3, 4, 5], [6, 7]]
+    assert most == 2
+    tasks.clear()
+    answers = asyncio.run(ask(10, 11, 12, 13, 14))
+    assert tasks == [[10], [11], [12, 13, 14]]
+    assert answers[:2] == [100, 110]
+    assert [str(each) for each in answers[2:]] == ["gone"] * 3
+
+
+def test_requests_that_are_cancelled_leave_the_others_alone() -> None:
+    ran = []
+
+    async def run(requests: list[int]) -> list[int]:
+        ran.extend(requests)
+        await asyncio.sleep(0.01)
+        return requests
+
+    async def cancelled() -> list[object]:
+        batches = Batches(run, lambda: 1)
+        asked = [asyncio.ensure_future(batches.ask(number)) for number in range(4)]
+        await asyncio.sleep(0)
+        asked[0].cancel()
+        asked[2].cancel()
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    first, second, third, fourth = asyncio.run(cancelled())
+    assert (second, fourth, ran) == (1, 3, [0, 1, 3])
+    assert isinstance(first, asyncio.CancelledError)
+    assert isinstance(third, asyncio.CancelledError)
