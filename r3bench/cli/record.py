@@ -189,8 +189,8 @@ def profile(processes: list[dict[str, Any]]) -> str:
     """Kernels by their time on the GPU, what a faster one can bring at most (Amdahl), and whether it is recordable."""
     from tabulate import tabulate
 
-    from r3bench.record.names import demangled
     from r3bench.stats import Predicted
+    from r3bench.symbols import demangled
 
     kernels = sorted((k for k in _merged(processes) if k["launches"]), key=lambda k: -k["gpu_seconds"])
     total = sum(k["gpu_seconds"] for k in kernels) or 1.0
@@ -216,7 +216,7 @@ def coverage(processes: list[dict[str, Any]], refused: Refused) -> str:
     """Every launch: recorded, skipped as not asked for, or not recorded and why; ``refused`` as _convert has it."""
     from tabulate import tabulate
 
-    from r3bench.record.names import demangled
+    from r3bench.symbols import demangled
 
     rows = []
     for kernel in _merged(processes):

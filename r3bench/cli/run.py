@@ -107,7 +107,7 @@ def summary(found: Contest, region: str = "") -> str:
 
 def told(found: Contest, region: str = "") -> tuple[list[tuple[str, ...]], list[str]]:
     """The rows of :func:`summary`, and the sentences below them."""
-    from r3bench.record.names import demangled
+    from r3bench.symbols import demangled
 
     part = f"in {region}" if region else "first launch to last wait"
     rows = [

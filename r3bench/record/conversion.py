@@ -20,9 +20,9 @@ from r3bench.model import Allocation, Capture, Global, LaunchConfig, Parameter, 
 from r3bench.record import textures
 from r3bench.record.dump import PAGE, Bytes, Held, Launched, Pages, Run, fill
 from r3bench.record.fatbin import machine_code
-from r3bench.record.names import demangled
 from r3bench.record.sources import Found
 from r3bench.store import Parts
+from r3bench.symbols import demangled
 
 # An allocation is cut to what is used of it where it is at least so large and at most this share of it is used.
 CUT_FROM_BYTES = 64 << 20
@@ -382,7 +382,7 @@ def file_names(groups: Sequence[Sequence[Launched]]) -> list[str]:
     """A file name for each kernel: its own name, numbered where two share it."""
     names: list[str] = []
     for group in groups:
-        base = re.sub(r"[^\w.-]+", "_", demangled(group[0].kernel).removesuffix("<...>").replace("::", "."))
+        base = re.sub(r"[^\w.-]+", "_", demangled(group[0].kernel).partition("<")[0].replace("::", "."))
         name = next(n for n in (base, *(f"{base}-{i}" for i in range(2, len(names) + 3))) if n not in names)
         names.append(name)
     return names

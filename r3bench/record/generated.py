@@ -11,8 +11,8 @@ from r3bench import ptxtext, store, syntax
 from r3bench.model import Source
 from r3bench.record.dump import Launched
 from r3bench.record.fatbin import entries
-from r3bench.record.names import demangled
 from r3bench.record.sources import Found
+from r3bench.symbols import demangled
 
 _SUFFIX = {"llvm": "ll", "ptx": "ptx"}
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from r3bench import frontend, syntax, toolkit
 from r3bench.errors import BuildError, RecordError
 from r3bench.record.dump import Launched
-from r3bench.record.names import demangled
 from r3bench.record.sources import Found, Unit, found_in, meant
+from r3bench.symbols import demangled
 
 # As CuPy is to behave while it is recorded: what it finds compiled on disk it does not compile.
 ENVIRONMENT = {"CUPY_CACHE_IN_MEMORY": "1"}

@@ -15,7 +15,7 @@ from typing import Any
 from r3bench import frontend, store, syntax, toolkit
 from r3bench.errors import BuildError, RecordError
 from r3bench.model import Parameter, Source
-from r3bench.record.names import demangled
+from r3bench.symbols import demangled
 from r3bench.toolchain import codegen, irtext
 
 SUFFIXES = (".cu", ".cuh", ".cpp", ".cc", ".cxx")

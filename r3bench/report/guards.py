@@ -9,6 +9,7 @@ from r3bench.nouns import decode
 from r3bench.report.marks import bounded, command, escape, folded, grid, short_grid
 from r3bench.report.words import disturbed, duration, marker, where_line, words
 from r3bench.stats import Comparison, Decision, ratio
+from r3bench.symbols import full_name
 
 HEAD = ("kernel", "verdict", "change", "base", "head")
 
@@ -48,7 +49,7 @@ def row(finding: Finding, *, interval: bool = True) -> list[str]:
     """Kernel, verdict, change, base and head time."""
     contest = comparison_of(finding)
     times = (contest.baseline_ns, contest.candidate_ns) if contest is not None else (None, None)
-    return [finding["kernel"], finding["verdict"], change(contest, interval), *map(duration, times)]
+    return [full_name(finding["kernel"]), finding["verdict"], change(contest, interval), *map(duration, times)]
 
 
 def shared_notes(found: Sequence[Finding]) -> list[str]:
@@ -66,7 +67,7 @@ def _noted(found: Sequence[Finding]) -> dict[str, list[str]]:
     kernels: dict[str, list[str]] = {}
     for finding in found:
         for note in _notes(finding):
-            kernels.setdefault(note, []).append(finding["kernel"])
+            kernels.setdefault(note, []).append(full_name(finding["kernel"]))
     return kernels
 
 
@@ -97,7 +98,7 @@ def markdown(document: Mapping[str, Any]) -> str:
     head += ["To reproduce:", "", command(guard["reproduce"])]
     notes = [own_notes(finding, found) for finding in found]
     sections = [
-        "\n".join(folded(f"{f['kernel']}: {f['verdict']}", _evidence(f, own)))
+        "\n".join(folded(f"{full_name(f['kernel'])}: {f['verdict']}", _evidence(f, own)))
         for f, own in zip(found, notes, strict=True)
         if f["detail"] or own or f["comparison"] or static_rows(f)
     ]

@@ -7,6 +7,7 @@ from typing import Any
 
 from r3bench.ledger import KernelResult
 from r3bench.report.words import claimed, duration, gain_from, grouped
+from r3bench.symbols import short_name
 
 HEAD = ("kernel", "search", "evaluations", "best at equal evaluations", "best", "claimed", "gain from", "building",
         "on the device")  # fmt: skip
@@ -36,7 +37,7 @@ def rows(entries: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
         if len(searches) > 1:
             equal = min((curve[-1][0] for curve in curves.values()), default=0)
             for name in sorted(searches, key=lambda name: (name != "full", name)):
-                yield _row(entry["kernel"].split("/", 1)[-1], name, searches[name], curves.get(name, ()), equal)
+                yield _row(short_name(entry["kernel"]), name, searches[name], curves.get(name, ()), equal)
 
 
 def _row(kernel: str, name: str, search: Mapping[str, Any], curve: Sequence[Any], equal: int) -> tuple[str, ...]:

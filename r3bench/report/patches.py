@@ -13,6 +13,7 @@ from pathlib import Path
 from r3bench.ledger import KernelResult
 from r3bench.report.words import device_line, duration, file_name, held_out, no_control, one_line, words
 from r3bench.stats import Decision
+from r3bench.symbols import full_name, short_name
 from r3bench.syntax import find_kernel, kernels
 from r3bench.worktree import checkout
 
@@ -108,7 +109,7 @@ def mixed(results: Iterable[KernelResult]) -> list[str]:
     for result in results:
         if result.source and result.before:
             texts = files.setdefault(result.source, {})
-            texts.setdefault(result.before, []).append(result.kernel.split("/", 1)[-1])
+            texts.setdefault(result.before, []).append(short_name(result.kernel))
     return [
         f"{source} changed between searches ({' | '.join(', '.join(names) for names in texts.values())}): their times "
         "have different baselines, and their patches do not combine; search again what is not of the working tree"
@@ -123,7 +124,7 @@ def moved_on(results: Iterable[KernelResult]) -> list[str]:
     for result in results:
         place = in_the_tree(result.source)
         if result.before and place is not None and place.read_bytes() != result.before.encode():
-            files.setdefault(result.source, []).append(result.kernel.split("/", 1)[-1])
+            files.setdefault(result.source, []).append(short_name(result.kernel))
     return [
         f"{source} was changed after it was searched for {', '.join(names)}: what is said of them is of its earlier "
         "text, and their patches may not apply; search again"
@@ -146,7 +147,7 @@ def patch(result: KernelResult, others: Iterable[KernelResult] = (), folder: Pat
     if change is None:
         return None
     gain = f", {gain_alone(result):.2f}x faster" if gain_alone(result) else ""
-    title = one_line(f"{result.kernel}{gain}: {result.description}")
+    title = one_line(f"{full_name(result.kernel)}{gain}: {result.description}")
     lines = [*textwrap.wrap(title, 100, subsequent_indent="  ", break_on_hyphens=False), ""]
     lines += [*_numbers(result), "", _launch_change(result)]
     lines += [f"Valid where: {'; '.join(result.relies_on)}."] if result.relies_on else []

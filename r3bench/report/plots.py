@@ -10,6 +10,7 @@ from r3bench.errors import LedgerError
 from r3bench.report.documents import result_of
 from r3bench.report.guards import comparison_of
 from r3bench.stats import Comparison, Decision
+from r3bench.symbols import short_name
 
 _COLOURS = {Decision.FASTER: "#0b7350", Decision.SLOWER: "#b3430c"}
 
@@ -43,11 +44,13 @@ def write_plots(document: Mapping[str, Any], folder: Path) -> list[Path]:
 def _contests(document: Mapping[str, Any]) -> list[Named]:
     """The timed contests of a document, named by kernel and arm."""
     if document["kind"] == "guard":
-        found = [(finding["kernel"], comparison_of(finding)) for finding in document["guard"]["kernels"]]
+        found = [(short_name(finding["kernel"]), comparison_of(finding)) for finding in document["guard"]["kernels"]]
     else:
         results = [result_of(entry) for entry in document["kernels"]]
-        found = [(f"{result.kernel}, {arm.name}", arm.comparison) for result in results for arm in result.arms]
-    timed = [(name.split("/", 1)[-1], contest) for name, contest in found if contest is not None]
+        found = [
+            (f"{short_name(result.kernel)}, {arm.name}", arm.comparison) for result in results for arm in result.arms
+        ]
+    timed = [(name, contest) for name, contest in found if contest is not None]
     return [(name.replace("$", r"\$"), contest) for name, contest in timed if contest.candidate_ns and contest.speedup]
 
 

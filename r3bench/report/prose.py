@@ -29,6 +29,7 @@ from r3bench.report.words import (
     words,
     work_line,
 )
+from r3bench.symbols import full_name
 
 
 def markdown(document: Document) -> str:
@@ -117,7 +118,7 @@ def _legend(entries: Sequence[Entry], kernels: Sequence[KernelResult]) -> Iterat
 
 
 def _folded_section(entry: Entry, where: str) -> Iterator[str]:
-    return folded(f"{entry['kernel']}: {result_word(result_of(entry))}", _section(entry, where))
+    return folded(f"{full_name(entry['kernel'])}: {result_word(result_of(entry))}", _section(entry, where))
 
 
 def _section(entry: Entry, where: str) -> Iterator[str]:

@@ -13,6 +13,7 @@ from r3bench.report import guards
 from r3bench.report.documents import Document, Entry, result_of
 from r3bench.report.patches import gain_alone, in_the_tree, overlap_words
 from r3bench.report.words import baseline_time, busy_line, one_line, result_word, speedup
+from r3bench.symbols import short_name
 from r3bench.worktree import checkout
 
 HEAD = ("kernel", "result", "patch alone", "with configuration", "baseline")
@@ -52,7 +53,7 @@ def row(result: KernelResult, to: str = " to ") -> list[str]:
     """Kernel, result, the two speedups with ``to`` between their bounds, the baseline's time."""
     full = result.arm("patch and configuration") or result.arm("configuration")
     speedups = [speedup(comparison, to) for comparison in (result.arm("patch"), full)]
-    return [result.kernel.split("/", 1)[-1], result_word(result), *speedups, baseline_time(result)]
+    return [short_name(result.kernel), result_word(result), *speedups, baseline_time(result)]
 
 
 # -- what comes next --------------------------------------------------------------------------------------------------

@@ -10,14 +10,15 @@ from typing import Any
 
 from r3bench.ledger import KernelResult, SourceResult
 from r3bench.stats import Comparison, Decision, claims
+from r3bench.symbols import demangled, short_name
 
 _NAMED = 5  # damaged lines
 
 
 def file_name(kernel: str) -> str:
-    """A name for the files of a kernel (``<application>/<symbol>``): its symbol, made safe and short."""
+    """A name for the files of a kernel (``<application>/<symbol>``): its own, made safe and short; each has another."""
     symbol = kernel.split("/", 1)[-1]
-    safe = re.sub(r"[^\w.-]", "_", symbol)[:80]
+    safe = re.sub(r"[^\w.-]", "_", demangled(symbol))[:80]
     return safe if safe == symbol and safe != "report" else f"{safe}-{hashlib.sha256(symbol.encode()).hexdigest()[:8]}"
 
 
@@ -39,7 +40,7 @@ def places(kernels: Iterable[KernelResult]) -> list[str]:
     for kernel in kernels:
         for arm in kernel.arms:
             if device := dict(arm.comparison.conditions).get("device"):
-                found.setdefault(device, {})[kernel.kernel.split("/", 1)[-1]] = None
+                found.setdefault(device, {})[short_name(kernel.kernel)] = None
     return [f"{device}: {', '.join(names)}" for device, names in sorted(found.items())] if len(found) > 1 else []
 
 

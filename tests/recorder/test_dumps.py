@@ -13,7 +13,7 @@ from r3bench.errors import RecordError
 from r3bench.record.dump import PAGE, Pages, Run, fill
 from r3bench.record.fatbin import entries, machine_code, packed_variables
 from r3bench.record.images import find_nvcc
-from r3bench.record.names import demangled
+from r3bench.symbols import demangled
 
 
 @pytest.mark.parametrize(
@@ -22,8 +22,11 @@ from r3bench.record.names import demangled
         ("saxpy", "saxpy"),
         ("_Z12tendencies_xPdS_", "tendencies_x"),
         ("_ZN2at6native6kernelEPf", "at::native::kernel"),
-        ("_Z5scaleIfLi4EEvPT_", "scale<...>"),
-        ("_ZN3cubIdE", "cub<...>"),
+        ("_Z5scaleIfLi4EEvPT_", "scale<float, 4>"),
+        ("_ZN3cubIdE", "cub<double>"),
+        ("_Z4fillILb1EmLin3EEvv", "fill<true, unsigned long, -3>"),
+        ("_Z4fillIN2ns1TEEvv", "fill<...>"),
+        ("_Z4fillIf", "fill<float, ...>"),
         ("_Z", "_Z"),
         ("_Z99short", "_Z99short"),
     ],

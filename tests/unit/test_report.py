@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import jsonschema
@@ -269,6 +270,19 @@ def test_a_kernel_whose_name_is_no_file_name_gets_one() -> None:
     assert "/" not in report.file_name(odd.kernel)
     assert report.file_name(odd.kernel) != report.file_name("demo/_ZN3abcIfEEv(float*) | x")
     assert report.file_name("demo/report") != "report"
+
+
+def test_an_instantiation_is_named_as_people_write_it_and_its_files_differ_from_others() -> None:
+    symbols = ("_ZN2ns5scaleIfLi4EEEvPT_", "_ZN2ns5scaleIdLi4EEEvPT_")
+    results = [replace(IMPROVED, kernel=f"demo/{symbol}") for symbol in symbols]
+    document = report.document("demo", results)
+    for page in (report.table(document), report.markdown(document), report.html(document)):
+        told = unescape(page).replace("\\", "")
+        assert [f"ns::scale<{kind}, 4>" in told for kind in ("float", "double")] == [True, True]
+        assert symbols[0] not in told
+    names = [report.file_name(result.kernel) for result in results]
+    assert [name.rpartition("-")[0] for name in names] == ["ns__scale_float__4_", "ns__scale_double__4_"]
+    assert len({*names, report.file_name("demo/_ZN2ns5scaleIfLi4EEEvPT0_")}) == 3
 
 
 def test_a_ledger_becomes_a_folder_for_each_application(tmp_path: Path) -> None:

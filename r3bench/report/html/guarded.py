@@ -12,6 +12,7 @@ from r3bench.report.html.parts import anchor, badge, bullets, command, contents,
 from r3bench.report.html.plot import figure
 from r3bench.report.html.tables import Cell, table
 from r3bench.report.words import as_sentence, disturbed, duration
+from r3bench.symbols import full_name, short_name
 
 LINES = 100  # of a change that are shown
 
@@ -52,7 +53,7 @@ def _row(finding: Finding) -> list[Cell | str]:
     times = (contest_.baseline_ns, contest_.candidate_ns) if contest_ is not None else (None, None)
     change = Cell(guards.change(contest_), (contest_.speedup or 0.0) if contest_ is not None else 0.0)
     return [
-        finding["kernel"],
+        full_name(finding["kernel"]),
         Cell(badge(finding["verdict"])),
         change,
         *(Cell(duration(ns), ns or 0.0) for ns in times),
@@ -61,7 +62,7 @@ def _row(finding: Finding) -> list[Cell | str]:
 
 def _overview(found: list[Finding]) -> Iterator[Markup]:
     timed = [
-        (f["kernel"].split("/", 1)[-1], f["verdict"], c)
+        (short_name(f["kernel"]), f["verdict"], c)
         for f in found
         if (c := guards.comparison_of(f)) is not None and c.candidate_ns and c.low and c.high and c.speedup
     ]
@@ -87,7 +88,7 @@ def _section(finding: Finding, notes: Sequence[str]) -> Markup:
     shown = contest("head against base", timed, guards.change) if timed is not None else ""
     return element(
         "section",
-        element("h2", name, " ", badge(finding["verdict"]), id=anchor(name)),
+        element("h2", full_name(name), " ", badge(finding["verdict"]), id=anchor(name)),
         element("p", as_sentence(finding["detail"])) if finding["detail"] else "",
         *bullets(notes),
         element("div", shown, class_="pair") if shown else "",

@@ -12,6 +12,7 @@ from r3bench.report.html.elements import Markup, element
 from r3bench.report.html.plot import figure
 from r3bench.report.words import speedup, where_line, words
 from r3bench.stats import Comparison
+from r3bench.symbols import short_name
 
 
 def head(document: Mapping[str, Any], title: str, warnings: Iterable[str] = ()) -> Markup:
@@ -32,7 +33,7 @@ def anchor(name: str) -> str:
 
 def contents(names: Sequence[str]) -> Markup:
     """Links to the kernels' sections."""
-    links = [element("li", element("a", name.split("/", 1)[-1], href=f"#{anchor(name)}")) for name in names]
+    links = [element("li", element("a", short_name(name), href=f"#{anchor(name)}")) for name in names]
     return element("nav", element("ul", *links), aria_label="Kernels")
 
 

@@ -34,6 +34,7 @@ from r3bench.report.words import (
     work_line,
 )
 from r3bench.stats import Comparison, Decision
+from r3bench.symbols import full_name, short_name
 
 SOURCES = 15  # rows of a kernel's tables of sources and failures
 PICTURES = 1  # of wrong results of one kernel
@@ -101,7 +102,7 @@ _HEAD = ("kernel", "result", "patch alone", "with configuration", "baseline", "e
 
 def _row(kernel: KernelResult) -> list[Cell | str]:
     full = kernel.arm("patch and configuration") or kernel.arm("configuration")
-    name = element("a", kernel.kernel, href=f"#{anchor(kernel.kernel)}")
+    name = element("a", full_name(kernel.kernel), href=f"#{anchor(kernel.kernel)}")
     return [
         *(name, Cell(badge(result_word(kernel))), _gain(kernel.arm("patch")), _gain(full)),
         Cell(baseline_time(kernel), kernel.baseline_ns or 0.0),
@@ -123,7 +124,7 @@ def best_arm(kernel: KernelResult) -> Comparison | None:
 def _overview(kernels: Sequence[KernelResult]) -> Iterator[Markup]:
     points = [_point(kernel) for kernel in kernels if in_contest(kernel)]
     rows = [
-        (kernel.kernel.split("/", 1)[-1], _SUFFIX[arm.name], arm.comparison)
+        (short_name(kernel.kernel), _SUFFIX[arm.name], arm.comparison)
         for kernel in kernels
         for arm in kernel.arms
         if _timed(arm.comparison)
@@ -176,7 +177,7 @@ def _point(kernel: KernelResult) -> charts.Point:
     claimed = best is not None and best.decision is Decision.FASTER
     after = best.candidate_ns if best is not None and claimed else None
     decision = best.decision.value if best is not None else "nothing timed"
-    return charts.Point(kernel.kernel.split("/", 1)[-1], baseline, after or baseline, decision)
+    return charts.Point(short_name(kernel.kernel), baseline, after or baseline, decision)
 
 
 def _methods(entries: Sequence[Entry]) -> Iterator[Markup]:
@@ -192,7 +193,7 @@ def _methods(entries: Sequence[Entry]) -> Iterator[Markup]:
                 equal = min(curve[-1][0], curves["full"][-1][0])
                 x, y = kinds.best_after(equal, curve), kinds.best_after(equal, curves["full"])
                 kind = "faster" if y < x else "not faster"
-                found.setdefault(name, []).append(charts.Point(entry["kernel"].split("/", 1)[-1], x, y, kind))
+                found.setdefault(name, []).append(charts.Point(short_name(entry["kernel"]), x, y, kind))
     if found:
         note = "Best ranking times at equal evaluations: quick measurements, no claims."
         drawn = (
@@ -212,7 +213,7 @@ def _section(entry: Entry, kernel: KernelResult, lines: int, where: str) -> Mark
     figures = [*(contest(arm.name, arm.comparison) for arm in kernel.arms), *_search_figures(entry, kernel)]
     return element(
         "section",
-        element("h2", kernel.kernel, " ", badge(result_word(kernel)), id=anchor(kernel.kernel)),
+        element("h2", full_name(kernel.kernel), " ", badge(result_word(kernel)), id=anchor(kernel.kernel)),
         element("p", summary),
         *_offered(entry, kernel),
         *([element("div", *figures, class_="pair")] if figures else []),
