@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r3bench.model import Allocation, Difference, Global, ReplayUnit, Status, Verdict
+from r3bench.parts import in_parts
 
 Bytes = NDArray[np.uint8]
 Elements = NDArray[Any]
@@ -330,8 +331,12 @@ def _magnitude(values: Elements) -> NDArray[np.float64]:
 
 
 def _largest(values: Elements) -> float:
+    return max(in_parts(lambda part: _largest_of(values[part]), values.size), default=0.0)
+
+
+def _largest_of(values: Elements) -> float:
     found = max(float(values.max(initial=0)), -float(values.min(initial=0)))
-    return found if np.isfinite(found) else _largest(values[np.isfinite(values)])
+    return found if np.isfinite(found) else _largest_of(values[np.isfinite(values)])
 
 
 def _difference(

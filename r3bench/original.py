@@ -33,6 +33,7 @@ from r3bench.compare import (
 from r3bench.devices import Bytes, Device, Kernel, Memory
 from r3bench.errors import CandidateFailure
 from r3bench.model import ReplayUnit, Status
+from r3bench.parts import in_parts
 
 RUNS = 4
 # The largest of a few differences is not the largest there is.
@@ -307,7 +308,13 @@ def _poison(expected: Bytes, buffer: Buffer, chance: np.random.Generator) -> Byt
 
 def _repeated(values: NDArray[Any], buffer: Buffer) -> Bytes:
     """Contents of a buffer from random values: drawing as many takes longer than a launch on them."""
-    return _frozen(np.resize(values.view(np.uint8), buffer.nbytes))
+    once, data = values.view(np.uint8), np.empty(buffer.nbytes, np.uint8)
+
+    def fill(part: slice) -> None:
+        data[part] = once[: part.stop - part.start]
+
+    in_parts(fill, data.size, max(1, once.size))
+    return _frozen(data)
 
 
 def _frozen(values: NDArray[Any]) -> Bytes:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import cycle
 
 import numpy as np
@@ -17,11 +18,10 @@ from r3bench.errors import CandidateFailure, CaptureError, LaunchError
 from r3bench.model import Capture, ReplayUnit, Status, Verdict
 from r3bench.original import MARGIN, Original, gross, observe, unexplained
 from r3bench.overrides import id_of, tolerances_for
+from r3bench.parts import in_parts
 from r3bench.perturb import NUDGES, nudged
 from r3bench.toolchain import Built
 from r3bench.windows import Arm, Ring, classify, procedure_for
-
-_PART_BYTES = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +41,18 @@ class Material:
 
     @property
     def changed_bytes(self) -> int:
-        """Bytes that a launch must change; counted in parts that stay in a processor's cache."""
+        """Bytes that a launch must change."""
         pairs = ((self.before[name], self.expected[name]) for name in self.unit.written)
-        return sum(
-            int(np.count_nonzero(before[at : at + _PART_BYTES] != after[at : at + _PART_BYTES]))
-            for before, after in pairs
-            for at in range(0, before.size, _PART_BYTES)
-        )
+        return sum(sum(in_parts(partial(_changed, *pair), pair[0].size)) for pair in pairs)
 
     @property
     def nbytes(self) -> int:
         """Bytes held; what ``expected`` shares with ``before`` counts once."""
         return sum({id(data): data.nbytes for data in (*self.before.values(), *self.expected.values())}.values())
+
+
+def _changed(before: Bytes, after: Bytes, part: slice) -> int:
+    return int(np.count_nonzero(before[part] != after[part]))
 
 
 def read_material(capture: Capture, unit: int) -> Material:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from r3bench import parts
 from r3bench.compare import Buffer as Compared
 from r3bench.compare import Runs, Tolerance, differences
 from r3bench.devices.cuda import device as device_module
-from r3bench.devices.cuda import memory as memory_module
 from r3bench.devices.cuda import supply
 from r3bench.devices.cuda.device import CudaDevice
 from r3bench.devices.cuda.memory import Contents, Exchange
@@ -335,7 +335,7 @@ def test_code_for_something_else_is_not_sent(device: CudaDevice) -> None:
 
 
 def test_contents_are_laid_out_in_parts_by_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_module, "_PART_BYTES", 100)
+    monkeypatch.setattr(parts, "PART", 100)
     arrays = {"x": np.arange(1050, dtype=np.uint32).view(np.uint8), "y": np.arange(99, dtype=np.uint8)}
     buffers = tuple(Buffer(name, None, data.nbytes, 256) for name, data in arrays.items())
     contents = Contents(buffers, arrays, unit_bytes=4299)

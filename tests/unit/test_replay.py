@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from replay_case import FakeCompiler, capture, programs, variant
 
+from r3bench import parts
 from r3bench.devices import Bytes, Memory
 from r3bench.errors import CaptureError, DeviceFault, LaunchError
 from r3bench.model import Capture, LaunchConfig, LaunchRule, Outcome, ReplayUnit, Status, Variant, content_id
-from r3bench.replay import Failure, Placement, attempt, build, evaluate, placement, read_material, replay
+from r3bench.replay import Failure, Placement, attempt, build, evaluate, read_material, replay
 from r3bench.server import ReplayServer
 from r3bench.stats import Comparison, Decision
 from r3bench.testing import FakeDevice
@@ -207,5 +208,5 @@ def test_a_device_with_little_room_verifies_on_what_fits(recorded: Capture, room
 def test_bytes_that_change_are_counted_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     material = read_material(capture(tmp_path), 0)
     whole = sum(np.count_nonzero(material.before[name] != material.expected[name]) for name in material.unit.written)
-    monkeypatch.setattr(placement, "_PART_BYTES", 3)
+    monkeypatch.setattr(parts, "PART", 3)
     assert material.changed_bytes == whole > 3

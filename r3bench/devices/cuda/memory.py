@@ -5,8 +5,8 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -19,10 +19,9 @@ from r3bench.devices.contents import ARGUMENTS, Pointers, check_pointers, kept
 from r3bench.devices.cuda.placement import ALIGN, Buffer, packed
 from r3bench.devices.cuda.wire import TYPES
 from r3bench.model import ReplayUnit
+from r3bench.parts import in_parts
 
 _numbers = count()
-_PART_BYTES = 16 << 20
-_COPIERS = min(8, os.cpu_count() or 1)
 
 
 class Exchange:
@@ -69,23 +68,14 @@ class Contents:
         layout = packed(sent)
         fd, data = exchange.room(layout.nbytes)
 
-        def copy(part: tuple[Bytes, int, int]) -> None:
-            array, at, begin = part
-            piece = array[begin : begin + _PART_BYTES]
-            data[at + begin : at + begin + piece.size] = piece
-
-        parts = [
-            (self.arrays[buffer.name], layout.offsets[buffer.name], begin)
-            for buffer in sent
-            for begin in range(0, buffer.nbytes, _PART_BYTES)
-        ]
-        if layout.nbytes <= _PART_BYTES:
-            for part in parts:
-                copy(part)
-        else:  # most of it is the system's work on new pages, which processors can share
-            with ThreadPoolExecutor(_COPIERS) as copiers:
-                list(copiers.map(copy, parts))
+        for buffer in sent:  # most of it is the system's work on new pages, which processors can share
+            at, array = layout.offsets[buffer.name], self.arrays[buffer.name]
+            in_parts(partial(_copy, data[at : at + buffer.nbytes], array), buffer.nbytes)
         return fd
+
+
+def _copy(to: Bytes, source: Bytes, part: slice) -> None:
+    to[part] = source[part]
 
 
 @dataclass(eq=False, slots=True)
