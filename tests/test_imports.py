@@ -42,6 +42,7 @@ HOMES = {
     "xarray": {"store"},
     "jsonschema": {"report.documents"},
     "numcodecs": {"store", "record.fatbin"},
+    "google_crc32c": {"store"},
     "llvmlite": {"toolchain", "devices.cpu", "devices.cpu_worker"},
     "cuda": {"devices.cuda", "toolchain.jitlink", "record.images"},
     "ziglang": {"frontend"},

@@ -6,35 +6,31 @@ SHA-256 of its bytes, and its true name and dtype where Zarr cannot hold those.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any, Protocol
 from zipfile import BadZipFile
 
 import numpy as np
-from numpy.typing import NDArray
 
 from r3bench.errors import CaptureError
+from r3bench.store import shards
 from r3bench.store.attributes import damaged, storage_dtype
 from r3bench.store.files import is_zip
-
-Bytes = NDArray[np.uint8]
-Document = Mapping[str, Any]
+from r3bench.store.shards import CHUNK_LIMIT, Bytes, Document
 
 READERS = min(8, os.cpu_count() or 1)
 CHUNK_BYTES = 4 << 20
 SHARD_BYTES = 64 << 20
 SMALL_BYTES = 8 << 20
-CHUNK_LIMIT = 1 << 31  # Blosc cannot pack more
 RATIO_LIMIT = 1 << 17  # zstd packs zeros about 8,000 to 1 in a chunk of ours
 _RAISED_ON_DAMAGE = (
     *(ArithmeticError, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError, ValueError),
@@ -228,37 +224,33 @@ def reading(path: Path) -> Iterator[Any]:
         archive.close()
 
 
-def read_array(store: Any, node: str, document: Document, where: str) -> Bytes:
-    """The bytes of one array whose document was checked; CaptureError unless they are the recorded ones."""
-    import zarr
-    from zarr.storage import StorePath
-
+def read_array(path: Path, store: Any, node: str, document: Document, readers: Executor) -> Bytes:
+    """The bytes of one array of a capture, whose document was checked and whose Zarr store is open; CaptureError unless
+    they are the recorded ones. Several threads of ``readers`` unpack a large one."""
+    where = f"{path}, {node}"
+    digest = hashlib.sha256()
     with _zarr_errors(where):
-        array: Any = zarr.Array.from_dict(StorePath(store, node), dict(document))
-        values = _read_apart(array) if array.nbytes > SHARD_BYTES else np.ascontiguousarray(array[...])
-    data: Bytes = values.reshape(-1).view(np.uint8)
-    if sha256(data) != recorded_hash(document):
+        nbytes = prod(document["shape"]) * (itemsize := np.dtype(document["data_type"]).itemsize)
+        layout = shards.layout_of(document, itemsize) if nbytes > SHARD_BYTES else None
+        if layout is None:
+            data = _by_zarr(store, node, document)
+            digest.update(data.data)
+        else:
+            data = np.empty(nbytes, np.uint8)
+            for part in shards.read(path, node, layout, data, readers):
+                digest.update(part.data)
+    if digest.hexdigest() != recorded_hash(document):
         raise damaged(where, "its bytes are not the recorded ones")
     return data
 
 
-def _read_apart(array: Any) -> NDArray[Any]:
-    """A large array, its chunks by several threads with an event loop each: Zarr's own loop is one for all arrays, and
-    copying what others unpack keeps it as long as they need for that."""
+def _by_zarr(store: Any, node: str, document: Document) -> Bytes:
     import zarr
+    from zarr.storage import StorePath
 
-    values = np.empty(array.shape, array.dtype)
-    opening = next(_regions(array.shape, array.chunks))
-    values[opening] = array[opening]  # by Zarr's own loop, for no two may open a store
-
-    async def read(first: int) -> None:
-        source = zarr.AsyncArray.from_dict(array.store_path, array.metadata.to_dict())
-        for region in islice(_regions(array.shape, array.chunks), first, None, READERS):
-            values[region] = await source.getitem(region)
-
-    with ThreadPoolExecutor(READERS) as readers:
-        list(readers.map(lambda reader: asyncio.run(read(1 + reader)), range(READERS)))
-    return values
+    array: Any = zarr.Array.from_dict(StorePath(store, node), dict(document))
+    data: Bytes = np.ascontiguousarray(array[...]).reshape(-1).view(np.uint8)
+    return data
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import fcntl
 import os
 import shutil
 import stat
+import struct
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -140,6 +141,17 @@ def read_member(path: Path, name: str) -> bytes:
         except zipfile.BadZipFile as error:
             raise damaged(str(path), f"its {name} cannot be read ({error})") from error
     return _read_regular(path / name, METADATA_LIMIT)
+
+
+def extent(path: Path, name: str) -> tuple[Path, int, int]:
+    """The file that holds a member of a store whose members were checked, where it begins there, and its size."""
+    if not is_zip(path):
+        return path / name, 0, (path / name).stat().st_size
+    with open_zip(path) as archive, open(path, "rb") as file:
+        member = archive.getinfo(name)
+        file.seek(member.header_offset + 26)  # the lengths of the name and of what else stands before its bytes
+        before = sum(struct.unpack("<HH", file.read(4)))
+        return path, member.header_offset + 30 + before, member.file_size
 
 
 def parts(path: Path, nbytes: int) -> Iterator[tuple[str, int, bytes]]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from r3bench.errors import CaptureError
 from r3bench.model import Allocation, Capture, Global, ReplayUnit
 from r3bench.store import arrays, files
-from r3bench.store.arrays import Bytes, UnitContents
+from r3bench.store.arrays import UnitContents
 from r3bench.store.attributes import buffer_name, buffers, damaged, node_name, storage_dtype, view_shape
 from r3bench.store.files import PathLike
 from r3bench.store.root import open_root, parse
+from r3bench.store.shards import Bytes
 
 if TYPE_CHECKING:
     import xarray
@@ -112,14 +114,15 @@ class Reader:
         self._path = path
         self._nodes: Mapping[str, Any] = root["consolidated_metadata"]["metadata"]
         self._members = files.members(path)
-        self._open = arrays.reading(path)
+        self._open = ExitStack()
 
     def __enter__(self) -> Reader:
-        self._store = self._open.__enter__()
+        self._store = self._open.enter_context(arrays.reading(self._path))
+        self._readers = self._open.enter_context(ThreadPoolExecutor(arrays.READERS))
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._open.__exit__(*error)
+        self._open.close()
 
     def contents(self, unit: ReplayUnit) -> UnitContents:
         where = f"{self._path}, unit {unit.index}"
@@ -128,8 +131,9 @@ class Reader:
         named = {buffer_name(buffer): node_name(buffer_name(buffer)) for buffer in buffers(unit)}
         before = {name: f"{group}before/{node}" for name, node in named.items()}
         after = {name: f"{group}after/{named[name]}" for name in unit.written}
-        with ThreadPoolExecutor(arrays.READERS) as readers:  # unpacking and hashing leave the interpreter to others
-            read = list(readers.map(self._read, (*before.values(), *after.values())))
+        nodes = (*before.values(), *after.values())
+        with ThreadPoolExecutor(arrays.READERS) as hashers:  # unpacking and hashing leave the interpreter to others
+            read = list(hashers.map(self._read, nodes))
         return UnitContents(
             before=dict(zip(before, read, strict=False)), after=dict(zip(after, read[len(before) :], strict=True))
         )
@@ -151,7 +155,7 @@ class Reader:
                 raise damaged(str(self._path), f"{name} is missing or not what the root document says")
 
     def _read(self, node: str) -> Bytes:
-        return arrays.read_array(self._store, node, self._nodes[node], f"{self._path}, {node}")
+        return arrays.read_array(self._path, self._store, node, self._nodes[node], self._readers)
 
     def _read_small(self, node: str) -> bytes:
         size = self._nodes[node]["shape"][0]
