@@ -34,6 +34,7 @@ from r3bench.devices import Bytes, Device, Kernel, Memory
 from r3bench.errors import CandidateFailure
 from r3bench.model import ReplayUnit, Status
 from r3bench.parts import in_parts
+from r3bench.store import Room, in_memory
 
 RUNS = 4
 # The largest of a few differences is not the largest there is.
@@ -104,12 +105,13 @@ def observe(
     overrides: Mapping[str, Tolerance],
     timeout_s: float,
     kept: list[Memory] | None = None,
+    room: Room = in_memory,
 ) -> Original | None:
     """Measure the recorded kernel on a unit; None where it does not leave behind what was recorded.
 
     ``overrides`` are the tolerances that were written beside the capture: they stand. CandidateFailure if it fails.
     Memories with other contents go to ``kept`` where the device has room, for the caller to release: while one is
-    there, its contents need not be brought there again.
+    there, its contents need not be brought there again. ``room`` is for contents of poison.
     """
     run = _Run(device, kernel, unit, timeout_s)
     begin = perf_counter()
@@ -122,7 +124,7 @@ def observe(
     taken = sum(data.nbytes for data in before.values()) * 4 * (1 + len(unit.written))  # two each, and their contents
     run.kept = kept if taken < device.room_bytes // 2 else None
     probes: tuple[dict[str, Bytes], dict[str, Bytes]] = (dict(before), dict(before))
-    for written in _written(run, before, expected, results[0]):
+    for written in _written(run, before, expected, results[0], room):
         name = written.buffer.name
         if written.whole:
             for probe, contents in zip(probes, written.contents, strict=True):
@@ -270,7 +272,7 @@ def write_only(held: Written) -> NDArray[np.bool_]:
 
 
 def _written(
-    run: _Run, before: Mapping[str, Bytes], expected: Mapping[str, Bytes], result: Mapping[str, Bytes]
+    run: _Run, before: Mapping[str, Bytes], expected: Mapping[str, Bytes], result: Mapping[str, Bytes], room: Room
 ) -> list[Written]:
     """Every written buffer whose contents can be replaced by poison: it holds no pointers, and the kernel bears it."""
     holders = {pointer.holder for pointer in run.unit.pointers}
@@ -281,7 +283,7 @@ def _written(
         if name not in run.unit.written or name in holders:
             continue
         old, wanted, new = (elements(each[name], buffer) for each in (before, expected, result))
-        poison = [_poison(expected[name], buffer, chance) for _ in range(2)]
+        poison = [_poison(expected[name], buffer, chance, room) for _ in range(2)]
         try:
             left = [run({**before, name: each}, result)[name] for each in poison]
         except CandidateFailure:
@@ -292,23 +294,23 @@ def _written(
     return found
 
 
-def _poison(expected: Bytes, buffer: Buffer, chance: np.random.Generator) -> Bytes:
+def _poison(expected: Bytes, buffer: Buffer, chance: np.random.Generator, room: Room) -> Bytes:
     """Contents unlike any result, of a size that arithmetic on them shows: floats up to the buffer's largest."""
     dtype = component(buffer.dtype)
     if default_tolerance(dtype).kind == "exact" or buffer.nbytes % elements(expected, buffer).itemsize:
         return _repeated(
-            chance.integers(0, 2 if dtype == "bool" else 256, min(buffer.nbytes, _PERIOD), np.uint8), buffer
+            chance.integers(0, 2 if dtype == "bool" else 256, min(buffer.nbytes, _PERIOD), np.uint8), buffer, room
         )
     size = largest(expected, buffer) or 1.0
     values = chance.uniform(-size, size, min(elements(expected, buffer).size, _PERIOD))
     if dtype == "bfloat16":
-        return _repeated((values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16), buffer)
-    return _repeated(values.astype(dtype), buffer)
+        return _repeated((values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16), buffer, room)
+    return _repeated(values.astype(dtype), buffer, room)
 
 
-def _repeated(values: NDArray[Any], buffer: Buffer) -> Bytes:
+def _repeated(values: NDArray[Any], buffer: Buffer, room: Room) -> Bytes:
     """Contents of a buffer from random values: drawing as many takes longer than a launch on them."""
-    once, data = values.view(np.uint8), np.empty(buffer.nbytes, np.uint8)
+    once, data = values.view(np.uint8), room(buffer.nbytes)
 
     def fill(part: slice) -> None:
         data[part] = once[: part.stop - part.start]

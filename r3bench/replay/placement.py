@@ -28,7 +28,7 @@ from r3bench.windows import Arm, Ring, classify, procedure_for
 class Material:
     """What a unit is replayed from: memory before and expected after, by name; source texts by path; tolerances.
 
-    ``identity`` is the capture's, with its tolerances, as they were when it was read.
+    ``identity`` is the capture's, with its tolerances, as they were when it was read; what is large is in a ``room``.
     """
 
     capture: Capture
@@ -38,6 +38,7 @@ class Material:
     texts: Mapping[str, str]
     tolerances: Mapping[str, Tolerance]
     identity: str = ""
+    room: store.Room = store.in_memory
 
     @property
     def changed_bytes(self) -> int:
@@ -55,16 +56,16 @@ def _changed(before: Bytes, after: Bytes, part: slice) -> int:
     return int(np.count_nonzero(before[part] != after[part]))
 
 
-def read_material(capture: Capture, unit: int) -> Material:
-    """Read a unit from the store. CaptureError if it has no such unit or is damaged."""
+def read_material(capture: Capture, unit: int, room: store.Room = store.in_memory) -> Material:
+    """Read a unit from the store into a ``room``. CaptureError if it has no such unit, is damaged, or has no room."""
     if not 0 <= unit < len(capture.units):
         raise CaptureError(f"{capture.path} has no unit {unit}; it has {len(capture.units)}, counted from 0.")
-    identity, contents = id_of(capture), store.contents(capture, unit)
+    identity, contents = id_of(capture), store.contents(capture, unit, room)
     for data in (*contents.before.values(), *contents.after.values()):
         data.flags.writeable = False  # so that a device may keep it by reference, once for all clones
     held, expected = capture.units[unit], {**contents.before, **contents.after}
     tolerances = tolerances_for(capture, held, expected)
-    return Material(capture, held, contents.before, expected, store.sources(capture), tolerances, identity)
+    return Material(capture, held, contents.before, expected, store.sources(capture), tolerances, identity, room)
 
 
 class Placement:
@@ -172,12 +173,19 @@ class Placement:
 
     def _memories(self, timeout_s: float) -> Sequence[Memory]:
         """The two memories that a verification runs on; one and the same where others may not do."""
-        first = self.ring.take(1)[0]  # it lies where the unit was recorded, if the device can place one there
+        first = self._first()
         if self._build is not None:
             with suppress(CandidateFailure):
                 self._observe(self.device.load(self._build.result().binary), timeout_s)
             self._build = None
         return self._probes or (first, first)
+
+    def _first(self) -> Memory:
+        """The ring's first, which lies where the unit was recorded, if the device can place one there."""
+        try:
+            return self.ring.take(1)[0]
+        except LaunchError as error:
+            raise LaunchError(f"{self.material.capture.symbol} has no room on the device: {error}") from error
 
     def _observe(self, kernel: Kernel, timeout_s: float) -> None:
         """Measure the recorded kernel, and make the memories on which it passed its own verification."""
@@ -185,7 +193,7 @@ class Placement:
 
         def measure() -> Original:
             recorded = held.unit, held.before, held.expected, held.tolerances
-            found = observe(self.device, kernel, *recorded, timeout_s, kept)
+            found = observe(self.device, kernel, *recorded, timeout_s, kept, held.room)
             if found is None:
                 raise LaunchError("the recorded kernel does not leave behind here what was recorded")
             return found

@@ -26,6 +26,7 @@ from filelock import BaseFileLock, Timeout
 
 from r3bench import remix
 from r3bench.calibration import rate_for
+from r3bench.compare import buffers
 from r3bench.devices import Device, open_device
 from r3bench.levels import changed_values, examine
 from r3bench.measure import Terms
@@ -49,11 +50,13 @@ from r3bench.server.requests import Timing
 from r3bench.server.resident import Latest, Resident, host_room, timing_lock
 from r3bench.server.stages import Waits, when_all
 from r3bench.stats import Budget, Comparison, Decision, claims, confirmed
+from r3bench.store import in_memory, on_disk
 from r3bench.toolchain import Built, Compiler
+from r3bench.toolchain.cache import user_cache
 from r3bench.windows import procedure_for
 
 SWITCH_S = 5e-5
-REMEMBERED = 4096  # outcomes by their code: a search of one text tries some hundred configurations
+REMEMBERED = 1024  # outcomes by their code, 8 KB each: a search of one text tries some hundred configurations
 RECORDED = 64  # recorded kernels that are built or read already
 
 P = TypeVar("P")
@@ -90,6 +93,7 @@ class ReplayServer:
         self._compiler = compiler or Compiler(workers=compile_workers, cache=cache)
         self._timeout_s = timeout_s
         self._resident_bytes = resident_bytes
+        self._folder = cache or user_cache()
         self._materials: Resident[Material] = Resident(resident_bytes or host_room())
         self._observed: Resident[Original] = Resident(resident_bytes or host_room())
         self._devices: list[Device] = []
@@ -244,7 +248,7 @@ class ReplayServer:
         """Build a variant for any target, this machine's or not; what was built does not run here."""
 
         def start() -> Future[Built]:
-            material = self._materials.get(key_of(capture, unit), lambda: read_material(capture, unit))
+            material = self._materials.get(key_of(capture, unit), lambda: self._read(capture, unit))
             return build(material, variant, target, self._compiler)
 
         return self._enter(start, lambda built, result: when_all([built], lambda: self._settle(built, result)))
@@ -333,7 +337,7 @@ class ReplayServer:
 
     def _prepare(self, capture: Capture, unit: int, variants: Sequence[Variant]) -> Prepared:
         key = key_of(capture, unit)
-        material = self._materials.get(key, lambda: read_material(capture, unit))
+        material = self._materials.get(key, lambda: self._read(capture, unit))
         target = self.target
         self._builds_allowed.wait()
         builds = [build(material, variant, target, self._compiler) for variant in variants]
@@ -346,6 +350,12 @@ class ReplayServer:
         for started in builds:
             started.add_done_callback(self._forget)
         return material, builds
+
+    def _read(self, capture: Capture, unit: int) -> Material:
+        """A unit in memory or, where that would be more than is allowed for all of them, in files of a disk."""
+        nbytes = sum(held.nbytes for each in capture.units[unit : unit + 1] for held in buffers(each))
+        large = 2 * nbytes > (self._resident_bytes or 4 * host_room())
+        return read_material(capture, unit, on_disk(self._folder) if large else in_memory)
 
     def _forget(self, ended: Future[Built]) -> None:
         with self._guard:

@@ -19,6 +19,7 @@ from r3bench.store.attributes import DTYPES
 from r3bench.store.files import find, parts
 from r3bench.store.reading import contents, dataset, expected, image, ir, open_capture, sources, verify
 from r3bench.store.recorded import RecordedUnit
+from r3bench.store.rooms import Room, in_memory, on_disk
 from r3bench.store.runs import Column, write_run
 from r3bench.store.writing import append, text_sha256, write
 
@@ -27,6 +28,7 @@ __all__ = [
     "Column",
     "Parts",
     "RecordedUnit",
+    "Room",
     "UnitContents",
     "append",
     "contents",
@@ -34,7 +36,9 @@ __all__ = [
     "expected",
     "find",
     "image",
+    "in_memory",
     "ir",
+    "on_disk",
     "open_capture",
     "parts",
     "sources",

@@ -25,6 +25,7 @@ from r3bench.errors import CaptureError
 from r3bench.store import shards
 from r3bench.store.attributes import damaged, storage_dtype
 from r3bench.store.files import is_zip
+from r3bench.store.rooms import Room, in_memory
 from r3bench.store.shards import CHUNK_LIMIT, Bytes, Document
 
 READERS = min(8, os.cpu_count() or 1)
@@ -224,24 +225,32 @@ def reading(path: Path) -> Iterator[Any]:
         archive.close()
 
 
-def read_array(path: Path, store: Any, node: str, document: Document, readers: Executor) -> Bytes:
+def read_array(path: Path, store: Any, node: str, document: Document, readers: Executor, room: Room) -> Bytes:
     """The bytes of one array of a capture, whose document was checked and whose Zarr store is open; CaptureError unless
-    they are the recorded ones. Several threads of ``readers`` unpack a large one."""
+    they are the recorded ones. Several threads of ``readers`` unpack a large one, into a ``room``."""
     where = f"{path}, {node}"
     digest = hashlib.sha256()
     with _zarr_errors(where):
         nbytes = prod(document["shape"]) * (itemsize := np.dtype(document["data_type"]).itemsize)
         layout = shards.layout_of(document, itemsize) if nbytes > SHARD_BYTES else None
         if layout is None:
-            data = _by_zarr(store, node, document)
+            data = _kept(_by_zarr(store, node, document), room)
             digest.update(data.data)
         else:
-            data = np.empty(nbytes, np.uint8)
+            data = room(nbytes)
             for part in shards.read(path, node, layout, data, readers):
                 digest.update(part.data)
     if digest.hexdigest() != recorded_hash(document):
         raise damaged(where, "its bytes are not the recorded ones")
     return data
+
+
+def _kept(data: Bytes, room: Room) -> Bytes:
+    if room is in_memory:
+        return data
+    held = room(data.nbytes)
+    held[:] = data
+    return held
 
 
 def _by_zarr(store: Any, node: str, document: Document) -> Bytes:
@@ -266,9 +275,9 @@ def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
-def check_room(nbytes: int, stored: int, where: str) -> None:
+def check_room(nbytes: int, stored: int, where: str, *, on_disk: bool = False) -> None:
     """CaptureError, before anything is allocated, where arrays claim more than the machine or their files can hold."""
     if nbytes > stored * RATIO_LIMIT:
         raise damaged(where, f"{stored} stored bytes cannot hold the {nbytes} it claims")
-    if nbytes > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+    if not on_disk and nbytes > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
         raise CaptureError(f"capture {where}: {nbytes} bytes exceed this machine's memory; replay it on a larger one")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +15,7 @@ from r3bench.store import arrays, files
 from r3bench.store.arrays import UnitContents
 from r3bench.store.attributes import buffer_name, buffers, damaged, node_name, storage_dtype, view_shape
 from r3bench.store.files import PathLike
+from r3bench.store.rooms import Room, in_memory
 from r3bench.store.root import open_root, parse
 from r3bench.store.shards import Bytes
 
@@ -26,10 +28,10 @@ def open_capture(path: PathLike) -> Capture:
     return open_root(Path(path))[0]
 
 
-def contents(capture: Capture, index: int) -> UnitContents:
-    """The memory of one unit, each buffer checked against its recorded SHA-256."""
+def contents(capture: Capture, index: int, room: Room = in_memory) -> UnitContents:
+    """The memory of one unit, each buffer checked against its recorded SHA-256; large ones in a ``room``."""
     with _reader(capture) as reader:
-        return reader.contents(_unit(capture, index))
+        return reader.contents(_unit(capture, index), room)
 
 
 def expected(capture: Capture, index: int) -> dict[str, Bytes]:
@@ -124,16 +126,17 @@ class Reader:
     def __exit__(self, *error: Any) -> None:
         self._open.close()
 
-    def contents(self, unit: ReplayUnit) -> UnitContents:
+    def contents(self, unit: ReplayUnit, room: Room = in_memory) -> UnitContents:
         where = f"{self._path}, unit {unit.index}"
         group = f"units/{unit.index}/"
-        arrays.check_room(2 * sum(buffer.nbytes for buffer in buffers(unit)), self._stored(group), where)
+        claimed = 2 * sum(buffer.nbytes for buffer in buffers(unit))
+        arrays.check_room(claimed, self._stored(group), where, on_disk=room is not in_memory)
         named = {buffer_name(buffer): node_name(buffer_name(buffer)) for buffer in buffers(unit)}
         before = {name: f"{group}before/{node}" for name, node in named.items()}
         after = {name: f"{group}after/{named[name]}" for name in unit.written}
         nodes = (*before.values(), *after.values())
         with ThreadPoolExecutor(arrays.READERS) as hashers:  # unpacking and hashing leave the interpreter to others
-            read = list(hashers.map(self._read, nodes))
+            read = list(hashers.map(partial(self._read, room=room), nodes))
         return UnitContents(
             before=dict(zip(before, read, strict=False)), after=dict(zip(after, read[len(before) :], strict=True))
         )
@@ -154,8 +157,8 @@ class Reader:
             if name not in self._members or parse(files.read_member(self._path, name), str(self._path)) != document:
                 raise damaged(str(self._path), f"{name} is missing or not what the root document says")
 
-    def _read(self, node: str) -> Bytes:
-        return arrays.read_array(self._path, self._store, node, self._nodes[node], self._readers)
+    def _read(self, node: str, room: Room = in_memory) -> Bytes:
+        return arrays.read_array(self._path, self._store, node, self._nodes[node], self._readers, room)
 
     def _read_small(self, node: str) -> bytes:
         size = self._nodes[node]["shape"][0]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 Entry = tuple[dict[str, Any], bytes]
-_MEMORY_BYTES = 64 << 20
+_MEMORY_BYTES = 16 << 20  # of some hundred builds; the system has the files of others at hand
 _DISK_BYTES = 1 << 30
 _MOST_WAITING = 256  # entries that are not yet written
 

@@ -344,3 +344,11 @@ def test_contents_are_laid_out_in_parts_by_several(monkeypatch: pytest.MonkeyPat
     for name, data in arrays.items():
         assert laid_out[layout.offsets[name] :][: data.nbytes] == data.tobytes()
     exchange.close()
+
+
+def test_a_unit_larger_than_the_gpu_is_refused_with_what_helps(device: CudaDevice) -> None:
+    one = lone()
+    device.hello["memory_bytes"] = 10
+    with pytest.raises(LaunchError, match=r"needs \d+ bytes and the GPU has 10; replay it on a larger GPU, or record"):
+        device.allocate(one.unit, one.before)
+    assert "make" not in WORKERS[0].ops()

@@ -10,6 +10,7 @@ import pytest
 from r3bench import compare, original, parts
 from r3bench.compare import Buffer
 from r3bench.parts import in_parts
+from r3bench.store import in_memory
 
 
 def buffer(nbytes: int) -> Buffer:
@@ -50,6 +51,6 @@ def test_the_largest_finite_element_is_found_in_whatever_part(special: tuple[flo
 
 def test_a_poison_repeats_its_values_to_the_end() -> None:
     values = np.arange(5, dtype=np.float64)
-    data = original._repeated(values, buffer(107))
+    data = original._repeated(values, buffer(107), in_memory)
     assert data.tobytes() == np.resize(values.view(np.uint8), 107).tobytes()
     assert not data.flags.writeable

@@ -210,3 +210,18 @@ def test_bytes_that_change_are_counted_part_by_part(tmp_path: Path, monkeypatch:
     whole = sum(np.count_nonzero(material.before[name] != material.expected[name]) for name in material.unit.written)
     monkeypatch.setattr(parts, "PART", 3)
     assert material.changed_bytes == whole > 3
+
+
+class Full(FakeDevice):
+    def allocate(self, unit: ReplayUnit, before: Mapping[str, Bytes]) -> FakeMemory:
+        raise LaunchError("out of memory: unit 0 needs 256 bytes")
+
+
+def test_a_unit_without_room_names_its_kernel(tmp_path: Path) -> None:
+    device, recorded = Full(programs()), capture(tmp_path)
+    material = read_material(recorded, 0)
+    placement = Placement(device, material)
+    made = build(material, variant("add"), device.target, FakeCompiler())
+    verdict = evaluate(placement, variant("add"), made).verdict
+    assert verdict.status is Status.LAUNCH_FAILED
+    assert verdict.detail == f"{recorded.symbol} has no room on the device: out of memory: unit 0 needs 256 bytes"

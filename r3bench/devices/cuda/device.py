@@ -73,7 +73,10 @@ class CudaDevice:
         """
         needed, most = sum(buffer.nbytes for buffer in buffers(unit)), int(self.hello["memory_bytes"])
         if needed > most:  # of more than half, the recorded contents stay on the host
-            raise LaunchError(f"out of memory: unit {unit.index} needs {needed} bytes, and the GPU has {most}")
+            raise LaunchError(
+                f"out of memory: unit {unit.index} needs {needed} bytes and the GPU has {most}; replay it on a larger "
+                "GPU, or record a smaller launch"
+            )
         memory = CudaMemory(self._recorded_as(unit, before))
         memory.recorded.copies += 1
         self._supply.add(memory)
