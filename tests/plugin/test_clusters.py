@@ -32,7 +32,7 @@ def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_items_and_a_search_run_on_workers_of_this_machine(project: pytest.Pytester) -> None:
-    options = ["--r3-evolve", "--r3-iterations", "2", "--r3-trials", "2", "--r3-device", "cpu"]
+    options = ["--r3-evolve", "--r3-evaluations", "6", "--r3-device", "cpu"]
     result = project.runpytest_subprocess("captures", "-k", "scale", *options, "--r3-cluster", "local:1")
     result.assert_outcomes(passed=5, deselected=5)
     assert "processors" in (project.path / "reports" / "app" / "ledger" / "scale.jsonl").read_text()

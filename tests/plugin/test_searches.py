@@ -19,10 +19,10 @@ from r3bench.ledger import read, results
 
 SLOW = """
     double sum = 0.0;
-    for (int k = 0; k < 2000; k++) sum += pow(data[i] + k, 3.0);
+    for (int k = 0; k < 100; k++) sum += pow(data[i] + k, 3.0);
     data[i] = factor * data[i] + 1e-300 * sum;
 """
-SHORT = ("--r3-trials=2", "--r3-iterations=3", "--r3-seconds=300")
+SHORT = ("--r3-trials=2", "--r3-iterations=3", "--r3-seconds=300", "--r3-evaluations=40")
 EVOLVE = ("--r3-evolve", "-k", "evolve", *SHORT, "-p", "no:cacheprovider")
 REPORT = Path("reports/app")
 
@@ -52,7 +52,7 @@ def test_a_search_leaves_a_report_and_a_patch_that_applies(slow_project: pytest.
     assert all(str(REPORT / patch) in result.stdout.str() for patch in patches)
     assert not patches or f"git apply {REPORT}/" in result.stdout.str()
     kept = {path.name: path.read_bytes() for path in (slow_project.path / REPORT).glob("scale.*")}
-    again = slow_project.runpytest("captures", *EVOLVE, "--r3-seconds=0")
+    again = slow_project.runpytest("captures", *EVOLVE, "--r3-evaluations=0")
     again.stdout.fnmatch_lines(["*scale *no gain*", "the earlier results that these replace are kept in reports/app/*"])
     (old,) = (slow_project.path / REPORT / "ledger" / "earlier").glob("*/scale.jsonl")
     assert [(r.kernel, r.status) for r in results(read(old)[0])] == [("app/scale", "improved")]
@@ -89,12 +89,13 @@ def test_prompts_that_wait_for_answers_are_told(project: pytest.Pytester) -> Non
     )
     report = json.loads((project.path / REPORT / "report.json").read_text())
     assert report["kernels"][0]["steps"] == 0
-    assert report["reproduce"].endswith("--r3-seconds 300 --r3-proposer files:answers --r3-patience 0 --r3-timeout 60")
+    answered = "--r3-proposer files:answers --r3-patience 0"
+    assert report["reproduce"].endswith(f"--r3-seconds 300 {answered} --r3-evaluations 40 --r3-timeout 60")
 
 
 def test_a_search_of_one_kernel_keeps_the_others_in_the_report(project: pytest.Pytester) -> None:
     for kernel in ("scale", "difference"):
-        project.runpytest(f"captures/app/{kernel}.zarr::evolve", "--r3-evolve", "--r3-trials=1", "--r3-iterations=2")
+        project.runpytest(f"captures/app/{kernel}.zarr::evolve", "--r3-evolve", "--r3-evaluations=4")
     report = json.loads((project.path / REPORT / "report.json").read_text())
     assert {kernel["kernel"] for kernel in report["kernels"]} == {"app/scale", "app/difference"}
 
@@ -137,6 +138,7 @@ def running(project: pytest.Pytester) -> Iterator[subprocess.Popen[str]]:
         "--r3-trials=500",
         "--r3-race=off",
         "--r3-seconds=3000",
+        "--r3-evaluations=100000",
     ]
     process = subprocess.Popen(
         command,
@@ -191,7 +193,7 @@ def test_kill_9_damages_nothing_and_the_search_goes_on_from_there(slow_project: 
         os.kill(process.pid, signal.SIGKILL)
         process.wait(timeout=60)
     before = [record["key"] for record in records(slow_project) if record["kind"] == "outcome"]
-    result = slow_project.runpytest("captures", *EVOLVE, "--r3-resume")
+    result = slow_project.runpytest("captures", *EVOLVE, "--r3-resume", f"--r3-evaluations={len(before) + 20}")
     result.assert_outcomes(passed=2, deselected=8)
     after = [record["key"] for record in records(slow_project) if record["kind"] == "outcome"]
     assert len(before) >= 5

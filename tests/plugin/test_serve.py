@@ -34,7 +34,7 @@ def test_items_pass_and_fail_as_without(project: pytest.Pytester, source: Path, 
 
 
 def test_a_search_runs_on_it(project: pytest.Pytester, served: str) -> None:
-    options = ["--r3-iterations", "2", "--r3-trials", "12", "--r3-proposer", "rules"]
+    options = ["--r3-iterations", "2", "--r3-trials", "12", "--r3-evaluations", "20", "--r3-proposer", "rules"]
     result = project.runpytest("captures", "-k", "evolve and scale", "--r3-evolve", *options, "--r3-server", served)
     result.assert_outcomes(passed=1, deselected=9)
     (ledger,) = project.path.glob("reports/app/ledger/*.jsonl")
