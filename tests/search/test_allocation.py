@@ -11,11 +11,13 @@ from tests.benchmarks.search_simulated import LANDSCAPES, contests
 
 
 @pytest.mark.parametrize(
-    ("landscape", "least_bo", "least_llm"),
-    [("configurations", 0.9, 1.2), ("texts", 1.2, 0.85), ("both, in pairs", 1.2, 1.2)],
+    ("landscape", "evaluations", "least_bo", "least_llm"),
+    [("configurations", 40, 0.9, 1.2), ("texts", 80, 1.2, 0.85), ("both, in pairs", 40, 1.2, 1.2)],
 )
-def test_full_is_not_far_behind_what_does_only_what_pays(landscape: str, least_bo: float, least_llm: float) -> None:
-    found = [contests(80, LANDSCAPES[landscape], seed) for seed in range(3)]
+def test_full_is_not_far_behind_what_does_only_what_pays(
+    landscape: str, evaluations: int, least_bo: float, least_llm: float
+) -> None:
+    found = [contests(evaluations, LANDSCAPES[landscape], seed) for seed in range(3)]
     bo, llm = (median(column) for column in zip(*found, strict=True))
     assert (bo > least_bo, llm > least_llm) == (True, True), found
 

@@ -30,6 +30,7 @@ addopts = -p no:zarr -p no:cacheprovider
 r3_captures = captures
 r3_iterations = 2
 r3_seconds = 2
+r3_evaluations = 8
 """
 
 # The source that README's example of a session records.

@@ -14,7 +14,7 @@ import pytest
 from r3bench import report
 from r3bench.errors import LedgerError
 from r3bench.evolve.propose import Reply
-from r3bench.ledger import Arm, KernelResult, Ledger, Promotion
+from r3bench.ledger import Arm, KernelResult, Ledger, Promotion, read
 from r3bench.model import Difference, Level, Measurement, Outcome, Status, Target, Verdict
 from r3bench.nouns import decode, encode
 from r3bench.plugin.searches import outdone
@@ -273,17 +273,26 @@ def damaged(value: Any) -> Iterator[Any]:
         yield from ([found, *value[1:]] for found in damaged(value[0]))
 
 
+def shape(value: Any) -> str:
+    """What a value is made of: two lines of one shape are damaged alike."""
+    if isinstance(value, dict):
+        return str({key: value[key] if key == "kind" else shape(value[key]) for key in value})
+    return f"[{shape(value[0])}]" if isinstance(value, list) and value else type(value).__name__
+
+
 def test_a_damaged_line_is_left_out_or_read_through(tmp_path: Path) -> None:
     asked = {"step": 1, "turn": 0, "text": "", "origin": "model", "tokens": 1, "cost": 0.5, "seconds": 1.0}
     axes = ("archive", {"axes": ["instructions"], "words": ["instructions of the IR"], "edges": [[16.0, 32.0]]})
     refused = {"step": 2, "turn": 0, "trouble": {"reason": "rate limit", "text": "", "fatal": False}}
     wrong = ("outcome", {"key": "w", "outcome": outcome(None, picture=("9.", "..")), "source": "p7"})
     records = [axes, program("p1", [0], 1.1), ("reply", asked), ("reply", refused), wrong, *evaluations(2.0)]
-    small = replace(IMPROVED, evaluations=1, failures=(), sources=())
+    small = replace(IMPROVED, evaluations=1, failures=(), sources=(), arms=IMPROVED.arms[1:])
     whole = written(tmp_path, "k.jsonl", small, records).read_text().splitlines()
+    assert not read(tmp_path / "k.jsonl")[1]
     path, count = tmp_path / "d.jsonl", 0
-    for number, line in enumerate(whole):
-        for found in damaged(json.loads(line)):
+    shapes = {shape(json.loads(line)): number for number, line in enumerate(whole)}
+    for number in shapes.values():
+        for found in damaged(json.loads(whole[number])):
             path.write_text("\n".join([*whole[:number], json.dumps(found), *whole[number + 1 :]]) + "\n")
             with Ledger.open(path) as ledger:
                 for reply in ledger.records("reply"):
