@@ -26,7 +26,7 @@ from r3bench.errors import BuildError, DeviceUnavailable, R3Error, ServiceError,
 from r3bench.model import Capture, Outcome, Variant, content_id
 from r3bench.overrides import id_of
 from r3bench.remix import BuildRequest
-from r3bench.replay import Material, build
+from r3bench.replay import build, without_memory
 from r3bench.server.requests import Asking, Compare, Compile, Identity, Profile, Request, Submit
 from r3bench.server.spool import parts
 from r3bench.toolchain import Built
@@ -187,7 +187,7 @@ class Cluster(Asking):
             return None, None
         if identity not in self._sources:
             self._sources[identity] = await asyncio.to_thread(store.sources, capture)
-        material = Material(capture, capture.units[request.unit], {}, {}, self._sources[identity], {})
+        material = without_memory(capture, request.unit, self._sources[identity])
         target = request.target if isinstance(request, Compile) else self.target
         made = build(material, variant, target, noted)
         if noted.request is None:

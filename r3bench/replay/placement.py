@@ -58,14 +58,24 @@ def _changed(before: Bytes, after: Bytes, part: slice) -> int:
 
 def read_material(capture: Capture, unit: int, room: store.Room = store.in_memory) -> Material:
     """Read a unit from the store into a ``room``. CaptureError if it has no such unit, is damaged, or has no room."""
-    if not 0 <= unit < len(capture.units):
-        raise CaptureError(f"{capture.path} has no unit {unit}; it has {len(capture.units)}, counted from 0.")
+    held = _unit(capture, unit)
     identity, contents = id_of(capture), store.contents(capture, unit, room)
     for data in (*contents.before.values(), *contents.after.values()):
         data.flags.writeable = False  # so that a device may keep it by reference, once for all clones
-    held, expected = capture.units[unit], {**contents.before, **contents.after}
+    expected = {**contents.before, **contents.after}
     tolerances = tolerances_for(capture, held, expected)
     return Material(capture, held, contents.before, expected, store.sources(capture), tolerances, identity, room)
+
+
+def without_memory(capture: Capture, unit: int, texts: Mapping[str, str]) -> Material:
+    """What of a unit a build needs. CaptureError if the capture has no such unit."""
+    return Material(capture, _unit(capture, unit), {}, {}, texts, {})
+
+
+def _unit(capture: Capture, unit: int) -> ReplayUnit:
+    if not 0 <= unit < len(capture.units):
+        raise CaptureError(f"{capture.path} has no unit {unit}; it has {len(capture.units)}, counted from 0.")
+    return capture.units[unit]
 
 
 class Placement:

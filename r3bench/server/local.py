@@ -44,13 +44,14 @@ from r3bench.replay import (
     leads,
     profile,
     read_material,
+    without_memory,
 )
 from r3bench.replay.failures import again
 from r3bench.server.requests import Timing
 from r3bench.server.resident import Latest, Resident, host_room, timing_lock
 from r3bench.server.stages import Waits, when_all
 from r3bench.stats import Budget, Comparison, Decision, claims, confirmed
-from r3bench.store import in_memory, on_disk
+from r3bench.store import in_memory, on_disk, sources
 from r3bench.toolchain import Built, Compiler
 from r3bench.toolchain.cache import user_cache
 from r3bench.windows import procedure_for
@@ -337,19 +338,21 @@ class ReplayServer:
 
     def _prepare(self, capture: Capture, unit: int, variants: Sequence[Variant]) -> Prepared:
         key = key_of(capture, unit)
+        original = self._originals.get(key)
+        if original is None:  # it is built while memory is read, which takes longer
+            described = without_memory(capture, unit, sources(capture))
+            original = self._originals[key] = self._build(described, Variant())
         material = self._materials.get(key, lambda: self._read(capture, unit))
+        return material, [*(self._build(material, variant) for variant in variants), original]
+
+    def _build(self, material: Material, variant: Variant) -> Future[Built]:
         target = self.target
         self._builds_allowed.wait()
-        builds = [build(material, variant, target, self._compiler) for variant in variants]
-        original = self._originals.get(key)
-        if original is None:
-            original = self._originals[key] = build(material, Variant(), target, self._compiler)
-        builds.append(original)
+        started = build(material, variant, target, self._compiler)
         with self._guard:
-            self._builds.update(builds)
-        for started in builds:
-            started.add_done_callback(self._forget)
-        return material, builds
+            self._builds.add(started)
+        started.add_done_callback(self._forget)
+        return started
 
     def _read(self, capture: Capture, unit: int) -> Material:
         """A unit in memory or, where that would be more than is allowed for all of them, in files of a disk."""
