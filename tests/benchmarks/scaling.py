@@ -113,10 +113,10 @@ class Cost:
 
 
 def costs(outcomes: Sequence[Mapping[str, float]]) -> list[Cost]:
-    """From the seconds of each outcome's stages; what it waited for is no cost."""
+    """From the seconds of each outcome's stages; what it waited for is no cost, and a part of a stage no other."""
     found = []
     for stages in outcomes:
-        worked = {name: seconds for name, seconds in stages.items() if not name.startswith("queue")}
+        worked = {name: seconds for name, seconds in stages.items() if not name.startswith(("queue", "device:"))}
         device_s = sum(worked.pop(name, 0.0) for name in ON_DEVICE)
         found.append(Cost(sum(worked.values()), device_s))
     return found

@@ -22,4 +22,5 @@ def test_a_text_takes_an_answer_and_then_its_trials() -> None:
 
 def test_what_an_outcome_waited_for_is_no_cost() -> None:
     stages = {"queue build": 1.0, "optimize": 0.25, "queue device": 2.0, "verify": 0.5, "time": 0.125}
+    stages["device: run"] = 0.4  # of verifying
     assert costs([stages, {"optimize": 0.5}]) == [Cost(0.25, 0.625), Cost(0.5, 0.0)]
