@@ -12,8 +12,9 @@ from math import prod
 
 MAX_THREADS = 1024
 
-_VERSION = re.compile(r"^\s*\.version\s+(\d+)\.(\d+)", re.MULTILINE)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+# The directive is the first: of other text, which may be long, no more than its begin is read.
+_VERSION = re.compile(rf"(?:\s|{_COMMENT.pattern})*+\.version\s+(\d+)\.(\d+)", re.DOTALL)
 _ENTRY = r"\.entry\s+{}\s*\([^)]*\)(?P<directives>[^{{]*)\{{(?P<body>.*?)^\s*\}}"
 # What depends on the shape of blocks beside tid, ntid and ctaid: other registers, memory and work that blocks share,
 # calls, whose other end is not looked at.
@@ -32,7 +33,7 @@ _BOTH = re.compile(r"mad\.(?:lo|wide)\.[su](?:32|64) %\w+, (%\w+), (%\w+), (%\w+
 
 def version(text: str) -> int | None:
     """90 for PTX 9.0; None for what is no PTX text."""
-    found = _VERSION.search(text)
+    found = _VERSION.match(text)
     return 10 * int(found[1]) + int(found[2]) if found else None
 
 

@@ -58,6 +58,8 @@ def test_bounds_of_a_kernel_hold() -> None:
 
 def test_what_is_no_ptx_has_no_version() -> None:
     assert ptxtext.version(text(WHOLE)) == 83
+    assert ptxtext.version("//\n// by a compiler\n/* .version 1.0 */\n \t" + text(WHOLE)) == 83
     assert ptxtext.version("define void @k() { ret void }") is None
+    assert ptxtext.version('define void @k() {\n  call void asm "\n.version 8.3\n", ""()\n}') is None
     assert ptxtext.defines(text(WHOLE), "k")
     assert not ptxtext.defines(f"// .entry k() {{\n}}\n{text(WHOLE)}", "l")
