@@ -228,6 +228,7 @@ def _ir(job: FrontendJob) -> str:
         arch=job.arch,
         timeout_s=job.timeout_s,
         debug=job.debug,
+        kernel=job.symbol,
         ahead=_ahead,
     )
 
