@@ -43,8 +43,6 @@ from r3bench.windows import (
     windows,
 )
 
-# Windows after which a ranking may be cut off.
-FEW = 3
 # A kernel shorter than this on a GPU is mostly the launch.
 LAUNCH_BOUND_NS = 5_000.0
 # One shorter than this has at least this gate there.
@@ -85,16 +83,12 @@ def rank(
 
 def _ranked(arm: Arm, ring: Ring, procedure: Procedure, rival: Sequence[float]) -> tuple[int, list[float]]:
     """How many clones a ranking's windows take, and these windows."""
-    clones, (samples,) = fit([arm], ring, procedure)
-    for most in (FEW, procedure.windows):
-        if (more := min(most, _windows(samples, rival, procedure)) - len(samples)) > 0:
-            samples += windows(arm, ring, clones, more, procedure.timeout_s)
+    few = min(procedure.few, procedure.windows)
+    clones, (samples,) = fit([arm], ring, procedure, few)
+    while len(samples) < (most := few if surely_slower(samples, rival, procedure.margin) else procedure.windows):
+        more = (few if len(samples) < few else most) - len(samples)
+        samples += windows(arm, ring, clones, more, procedure.timeout_s)
     return clones, samples
-
-
-def _windows(samples: Sequence[float], rival: Sequence[float], procedure: Procedure) -> int:
-    """How many windows a ranking takes: few of an arm that is surely slower than its rival."""
-    return min(FEW, procedure.windows) if surely_slower(samples, rival, procedure.margin) else procedure.windows
 
 
 def _widened(terms: Terms, device: Device, ns: float) -> Terms:

@@ -42,6 +42,7 @@ class Procedure:
     timeout_s: float = 10.0
     cold_bytes: int = 0
     flush: bool = False
+    few: int = 3  # windows after which a ranking may be cut off
     margin: float = 0.05  # by which a ranking's windows lie apart from a rival's before it is cut off
 
 
@@ -267,10 +268,10 @@ def was_short(ring: Ring, procedure: Procedure, clones: int, launch_ns: float) -
     return ring.fitted > clones
 
 
-def fit(arms: Sequence[Arm], ring: Ring, procedure: Procedure) -> tuple[int, list[list[float]]]:
+def fit(arms: Sequence[Arm], ring: Ring, procedure: Procedure, known: int = 1) -> tuple[int, list[list[float]]]:
     """Warm up, and find how many launches make a window of the fastest arm long enough, or as long as memory allows.
 
-    Also each arm's windows of that many launches, in nanoseconds per launch.
+    Also each arm's windows of that many launches, in nanoseconds per launch: so many where the number was ``known``.
     """
     cold = max(2, ceil(procedure.cold_bytes / ring.clone_bytes)) if procedure.cold_bytes else 1
     clones, spent, begin = len(ring.take(min(ring.most(procedure), cold))), 0.0, perf_counter_ns()
@@ -284,7 +285,7 @@ def fit(arms: Sequence[Arm], ring: Ring, procedure: Procedure) -> tuple[int, lis
             clones = len(ring.take(clones))
         # The least of three: a window that was disturbed must not pass for one that is long enough. Where the number
         # is known already, one will do: restoring many clones is most of what a short kernel's window costs.
-        tries = 1 if 1 < clones <= ring.fitted else 3
+        tries = known if 1 < clones <= ring.fitted else 3
         times = [windows(arm, ring, clones, tries, procedure.timeout_s) for arm in arms]
         spent += clones * sum(map(sum, times))
         if ring.apart or ring.flushed:  # what is restored and flushed in between keeps a GPU at work, and takes longer

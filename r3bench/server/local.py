@@ -22,8 +22,6 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from filelock import BaseFileLock, Timeout
-
 from r3bench import remix
 from r3bench.calibration import rate_for
 from r3bench.compare import buffers
@@ -48,7 +46,7 @@ from r3bench.replay import (
 )
 from r3bench.replay.failures import again
 from r3bench.server.requests import Timing
-from r3bench.server.resident import Latest, Resident, host_room, timing_lock
+from r3bench.server.resident import Latest, Resident, TimingLock, host_room, timing_lock
 from r3bench.server.stages import Waits, when_all
 from r3bench.stats import Budget, Comparison, Decision, claims, confirmed
 from r3bench.store import in_memory, on_disk, sources
@@ -437,9 +435,7 @@ class ReplayServer:
     def _timing(self) -> Iterator[None]:
         """Hold the lock of the device, whichever process has it; CancelledError if the server is closed meanwhile."""
         while not self._closed:
-            try:
-                self._lock.acquire(timeout=0.2)
-            except Timeout:
+            if not self._lock.acquire(0.2):
                 continue
             try:
                 yield
@@ -449,7 +445,7 @@ class ReplayServer:
         raise CancelledError("the replay server was closed")
 
     @cached_property
-    def _lock(self) -> BaseFileLock:
+    def _lock(self) -> TimingLock:
         return timing_lock(self.device.name)
 
     @contextmanager

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import tempfile
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from math import inf
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from time import monotonic, sleep
+from types import TracebackType
+from typing import Generic, Protocol, Self, TypeVar
 
-from filelock import FileLock
+_POLL_S = 0.005
 
 
 class Sized(Protocol):
@@ -72,7 +77,54 @@ def host_room() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8
 
 
-def timing_lock(device: str) -> FileLock:
+class TimingLock:
+    """A lock between processes, for each ranking: on a file that stays open, for opening one takes longer than locking.
+
+    A context manager. One thread at a time uses it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._open()
+
+    def _open(self) -> None:
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        self._close = weakref.finalize(self, os.close, self._fd)
+
+    def acquire(self, timeout_s: float = inf) -> bool:
+        """Whether it was had within so many seconds."""
+        ends = monotonic() + timeout_s
+        while not self._locks():
+            if monotonic() > ends:
+                return False
+            sleep(_POLL_S)
+        return True
+
+    def _locks(self) -> bool:
+        """Whether nobody else has it. A file that was deleted locks nobody out, and is made again."""
+        if not os.fstat(self._fd).st_nlink:
+            self._close()
+            self._open()
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def release(self) -> None:
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def timing_lock(device: str) -> TimingLock:
     """One lock per user and device of this machine: two processes never time on one device at once."""
     name = hashlib.sha256(device.encode()).hexdigest()[:16]
-    return FileLock(Path(tempfile.gettempdir()) / f"r3bench-{os.getuid()}-{name}.lock", poll_interval=0.005)
+    return TimingLock(Path(tempfile.gettempdir()) / f"r3bench-{os.getuid()}-{name}.lock")

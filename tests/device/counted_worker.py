@@ -20,6 +20,7 @@ from zlib import crc32
 import numpy as np
 
 GRANULE = 2 << 20
+_NORESERVE = 0x4000  # MAP_NORESERVE
 
 
 class Result(IntEnum):
@@ -108,7 +109,7 @@ class Driver(ModuleType):
 
     def cuMemAddressReserve(self, nbytes: int, step: int, hint: int, flags: int) -> Any:
         """Enough of what is asked for, never where it is asked for."""
-        self._arenas.append(mmap.mmap(-1, min(nbytes, 1 << 30), mmap.MAP_PRIVATE))
+        self._arenas.append(mmap.mmap(-1, min(nbytes, 1 << 36), mmap.MAP_PRIVATE | _NORESERVE))
         start = ctypes.addressof(ctypes.c_char.from_buffer(self._arenas[-1]))
         return Result.CUDA_SUCCESS, -(-start // GRANULE) * GRANULE
 
@@ -150,6 +151,10 @@ class Driver(ModuleType):
 
     def cuCtxSynchronize(self) -> Any:
         self._note("cuCtxSynchronize")
+        return (Result.CUDA_SUCCESS,)
+
+    def cuEventSynchronize(self, event: Any) -> Any:
+        self._note("cuEventSynchronize")
         return (Result.CUDA_SUCCESS,)
 
     def cuStreamSynchronize(self, stream: Any) -> Any:

@@ -67,7 +67,7 @@ def test_an_evaluation_takes_one_run_one_restore_and_two_comparisons(
     assert verified() is Status.MATCH
     assert since() == {
         "r3_copy": 1,  # the restore, then a wait before what it reads is closed
-        "cuCtxSynchronize": 1,
+        "cuEventSynchronize": 1,
         "cuMemSetAccess": 2,  # taken from all recorded contents, and given again
         "r3_poison": 1,
         "double": 1,

@@ -47,7 +47,7 @@ def python(*arguments: str, **environment: str) -> str:
 
 def test_every_gpu_is_another_and_has_a_lock_of_its_own(gpus: list[str]) -> None:
     assert len(set(gpus)) == len(gpus)
-    assert len({timing_lock(name).lock_file for name in gpus}) == len(gpus)
+    assert len({timing_lock(name).path for name in gpus}) == len(gpus)
 
 
 def test_hidden_gpus_are_not_taken(gpus: list[str]) -> None:

@@ -22,7 +22,6 @@ from r3bench.devices.cuda.placement import (
     REDZONE,
     SLAB,
     Buffer,
-    Layout,
     Range,
     gap,
     packed,
@@ -76,9 +75,9 @@ def test_packed_contents_are_congruent_to_their_addresses() -> None:
 
 
 def test_slabs_grow_with_the_number_of_copies_up_to_a_size() -> None:
-    small, large = Layout({}, GRANULE), Layout({}, 3 * SLAB)
-    assert [slots(small, made) for made in (0, 1, 5, 10_000)] == [1, 1, 5, SLAB // GRANULE]
-    assert slots(large, 7) == 1
+    most = SLAB // GRANULE
+    assert [slots(GRANULE, made) for made in (0, 1, 5, most - 3, most, 10 * most)] == [1, 1, 5, 3, most, most]
+    assert slots(3 * SLAB, 7) == 1
 
 
 def test_the_first_gap_that_is_large_enough_is_taken() -> None:

@@ -14,7 +14,8 @@ REDZONE = 4096
 # The driver puts small reservations where it likes, and larger ones where it is asked to. The larger, the more units
 # find room in one; the smaller, the less is in the way.
 RESERVED_TOGETHER = (1 << 30, 64 << 20)
-# Copies of a unit share pieces of memory up to this size: giving and taking access costs 35 us a piece, large or small.
+# Copies of a unit share pieces of memory that grow to this size: giving and taking access costs 35 us a piece, large or
+# small.
 SLAB = 256 << 20
 # So do recorded contents of several units, what was before and what is expected, in pieces of this size at least.
 VAULT = 32 << 20
@@ -55,9 +56,11 @@ class Layout:
     nbytes: int
 
 
-def slots(layout: Layout, made: int) -> int:
-    """How many copies of a unit the next slab of memory is for, when there are slots for so many: as many again."""
-    return max(1, min(made, SLAB // layout.nbytes))
+def slots(nbytes: int, made: int) -> int:
+    """How many more copies of so many bytes to make room for, when there is room for so many: as many again, none
+    reaching over the end of a piece."""
+    most = max(1, SLAB // nbytes)
+    return min(max(1, made), most - made % most)
 
 
 def gap(within: Range, taken: Iterable[Range], nbytes: int) -> Range | None:

@@ -7,7 +7,7 @@ to what is opened next, and keeps its contents meanwhile.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -24,10 +24,12 @@ _ARENA_BYTES = 1 << 42
 
 @dataclass(eq=False, slots=True)
 class Place:
-    """Memory of the device and the addresses where it belongs; ``mapped`` unless something else has them now."""
+    """Memory of the device, in parts, and the addresses where it belongs, one part behind the other; ``mapped`` unless
+    something else has them now. In ``room`` bytes from its start nothing else is ever placed."""
 
     range: Range
-    memory: Any
+    parts: list[tuple[Range, Any]]
+    room: int
     mapped: bool = False
 
     @property
@@ -80,30 +82,42 @@ class Space:
 
     # -- places --
 
-    def map(self, nbytes: int, *, always: bool = False, host: bool = False) -> Place:
-        """So much memory (whole granules) anywhere, of the ``host`` where that is asked for; ``always``: it stays open
-        whatever :meth:`only` is told."""
-        start = self._free[nbytes].pop() if self._free[nbytes] else self._next
-        if start + nbytes > self._arena.end:
+    def map(self, nbytes: int, *, room: int = 0, always: bool = False, host: bool = False) -> Place:
+        """So much memory (whole granules) anywhere, of the ``host`` where that is asked for, which may grow to ``room``
+        bytes; ``always``: it stays open whatever :meth:`only` is told."""
+        room = max(room, nbytes)
+        start = self._free[room].pop() if self._free[room] else self._next
+        if start + room > self._arena.end:
             raise CudaError(2, "the address space kept for units is used up", "map")
         try:
-            place = self._backed(Range(start, start + nbytes), self._host if host else self._properties)
+            place = self._backed(Range(start, start + nbytes), self._host if host else self._properties, room)
         except CudaError:
             if start != self._next:
-                self._free[nbytes].append(start)
+                self._free[room].append(start)
             raise
-        self._next = max(self._next, start + nbytes)
+        self._next = max(self._next, start + room)
         if always:
             self._always.add(place)
             self.open([place])
         return place
+
+    def grow(self, place: Place, nbytes: int) -> None:
+        """So much more memory of the device behind what a place has, within its room."""
+        added = Range(place.range.end, place.range.end + nbytes)
+        assert added.end <= place.start + place.room, "a place cannot grow beyond its room"
+        place.parts.append((added, call(cuda.cuMemCreate, nbytes, self._properties, 0)))
+        place.range = Range(place.start, added.end)
+        if place.mapped:
+            self._map(*place.parts[-1])
+        if place in self._open:
+            self._set(added, True)
 
     def map_at(self, wanted: Range) -> Place | None:
         """Memory for these very addresses, mapped when it is opened; None if they cannot be had."""
         whole = self.reserve(wanted)
         if whole is None:
             return None
-        place = self._backed(wanted, self._properties)
+        place = self._backed(wanted, self._properties, wanted.nbytes)
         self._recorded[place] = whole
         return place
 
@@ -123,18 +137,19 @@ class Space:
         return None
 
     @staticmethod
-    def _backed(place: Range, properties: cuda.CUmemAllocationProp) -> Place:
-        return Place(place, call(cuda.cuMemCreate, place.nbytes, properties, 0))
+    def _backed(wanted: Range, properties: cuda.CUmemAllocationProp, room: int) -> Place:
+        return Place(wanted, [(wanted, call(cuda.cuMemCreate, wanted.nbytes, properties, 0))], room)
 
     def unmap(self, place: Place) -> None:
         """Give the memory back; what still runs is waited for."""
         self._take_away(place)
         self._always.discard(place)
-        call(cuda.cuMemRelease, place.memory)
+        for _, memory in place.parts:
+            call(cuda.cuMemRelease, memory)
         if place in self._recorded:
             self._leave(self._recorded.pop(place))
         else:
-            self._free[place.range.nbytes].append(place.start)
+            self._free[place.room].append(place.start)
 
     def _leave(self, whole: Range) -> None:
         """Free a reservation that nothing needs any more."""
@@ -145,7 +160,8 @@ class Space:
     def _take_away(self, place: Place) -> None:
         if place.mapped:
             call(cuda.cuCtxSynchronize)
-            call(cuda.cuMemUnmap, place.start, place.range.nbytes)
+            for part, _ in place.parts:
+                call(cuda.cuMemUnmap, part.start, part.nbytes)
             place.mapped = False
             self._open.discard(place)
 
@@ -154,8 +170,13 @@ class Space:
         for other in self._recorded:
             if other.mapped and other.range.overlaps(place.range):
                 self._take_away(other)
-        call(cuda.cuMemMap, place.start, place.range.nbytes, 0, place.memory, 0)
+        for part, memory in place.parts:
+            self._map(part, memory)
         place.mapped = True
+
+    @staticmethod
+    def _map(part: Range, memory: Any) -> None:
+        call(cuda.cuMemMap, part.start, part.nbytes, 0, memory, 0)
 
     # -- access --
 
@@ -165,22 +186,22 @@ class Space:
         for place in wanted - self._open:
             if not place.mapped:
                 self._bring(place)
-            self._set(place, True)
+            self._set(place.range, True)
             self._open.add(place)
         assert wanted <= self._open, "memory at the same addresses cannot be used at once"
 
-    def only(self, places: Iterable[Place]) -> None:
-        """Give access to these places, and take it from all others, once nothing runs that may still use them."""
+    def only(self, places: Iterable[Place], wait: Callable[[], object]) -> None:
+        """Give access to these places, and take it from all others after a ``wait`` for what may still use them."""
         wanted = set(places) | self._always
         if closed := self._open - wanted:
-            call(cuda.cuCtxSynchronize)
+            wait()
             for place in closed:
-                self._set(place, False)
+                self._set(place.range, False)
         self._open &= wanted
         self.open(wanted)
 
-    def _set(self, place: Place, usable: bool) -> None:
-        call(cuda.cuMemSetAccess, place.start, place.range.nbytes, [self._rights[usable]], 1)
+    def _set(self, mapped: Range, usable: bool) -> None:
+        call(cuda.cuMemSetAccess, mapped.start, mapped.nbytes, [self._rights[usable]], 1)
 
 
 def evict_bytes(device: int) -> int:

@@ -16,9 +16,9 @@ from cuda.bindings import driver as cuda
 from r3bench.devices.contents import redzone_pattern
 from r3bench.devices.cuda.driver import call
 from r3bench.devices.cuda.placement import (
+    SLAB,
     VAULT,
     Buffer,
-    Layout,
     Range,
     gap,
     packed,
@@ -213,18 +213,21 @@ class Units:
     def _relocate(self, buffers: Sequence[Buffer], contents: Contents) -> tuple[Share, dict[str, int]]:
         layout = relocated(buffers)
         slabs = self._slabs[contents.range, layout.nbytes]
-        slab = next((each for each in slabs if each.free), None)
-        if slab is None:
-            slab = self._slab(layout, sum(each.slots for each in slabs))
-            slabs.append(slab)
+        slab = next((each for each in slabs if each.free), None) or self._more(slabs, layout.nbytes)
         share = slab.free.pop(0)
         return (slab, share), {name: share.start + offset for name, offset in layout.offsets.items()}
 
-    def _slab(self, layout: Layout, made: int) -> Slab:
-        count, step = slots(layout, made), layout.nbytes
-        place = self.space.map(count * step)
-        starts = range(place.start, place.start + count * step, step)
-        return Slab(place, [Range(start, start + step) for start in starts], count)
+    def _more(self, slabs: list[Slab], step: int) -> Slab:
+        """A slab with room for as many copies again as there are: the last one, grown, or another where it is full."""
+        nbytes = step * slots(step, sum(each.slots for each in slabs))
+        if slabs and slabs[-1].place.range.nbytes + nbytes <= SLAB:
+            self.space.grow(slabs[-1].place, nbytes)
+        else:
+            slabs.append(Slab(self.space.map(nbytes, room=SLAB), [], 0))
+        slab, end = slabs[-1], slabs[-1].place.range.end
+        slab.free += [Range(at, at + step) for at in range(end - nbytes, end, step)]
+        slab.slots += nbytes // step
+        return slab
 
     def remove(self, identity: int) -> None:
         self._tables.forget()

@@ -59,6 +59,7 @@ class Worker:
         self.units = Units(self.space, self.service)
         self.launches = Launches(self.service)
         self.evicted: int | None = None
+        self.restored = call(cuda.cuEventCreate, int(cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING))
         self.service.nothing()
         call(cuda.cuStreamSynchronize, stream)
         self.operations: dict[str, Callable[[Message, list[int]], Message]] = {
@@ -177,11 +178,13 @@ class Worker:
         return {"ns": ns}
 
     def _prepare(self, message: Message, copies: Sequence[Copy]) -> None:
-        """Restore what has to be, and close everything else."""
+        """Restore what has to be, and close everything else: while caches are flushed, which reads none of it."""
         self.units.restore(message["restore"])
-        self.space.only(set[Place]().union(*(copy.places for copy in copies)))
+        call(cuda.cuEventRecord, self.restored, self.service.stream)
         if message["evict"]:
             self.evict()
+        places = set[Place]().union(*(copy.places for copy in copies))
+        self.space.only(places, partial(call, cuda.cuEventSynchronize, self.restored))
 
     def seconds(self, message: Message, fds: list[int]) -> Message:
         """How long restoring, comparing and, as a measure, the driver's own copy of as much take on the GPU."""
