@@ -68,7 +68,7 @@ def test_an_evaluation_takes_one_run_one_restore_and_two_comparisons(
     assert since() == {
         "r3_copy": 1,  # the restore, then a wait before what it reads is closed
         "cuEventSynchronize": 1,
-        "cuMemSetAccess": 2,  # taken from all recorded contents, and given again
+        "cuMemSetAccess": 4,  # taken from all that was recorded before, and from all after; and given again
         "r3_poison": 1,
         "double": 1,
         "cuStreamSynchronize": 1,
@@ -79,7 +79,18 @@ def test_an_evaluation_takes_one_run_one_restore_and_two_comparisons(
     assert {name for name in device.spent if device.spent[name] != asked[name]} == {"run", "worker"}
     assert device.compare(memory, expected).status is Status.MATCH
     assert since() == {}
-    device.windows(loaded, [memory, device.allocate(held.unit, held.before)], held.unit.launch, 3)
+    two = [memory, device.allocate(held.unit, held.before)]
+    device.windows(loaded, two, held.unit.launch, 1, flush=True)
+    since()
+    device.windows(loaded, two, held.unit.launch, 3, flush=True)
+    assert since() == {
+        "r3_copy": 3,
+        "cuMemSetAccess": 1,  # what is restored from is opened for reading, once, and stays so
+        "double": 6,
+        "cuStreamSynchronize": 1,  # no window waits for this process
+    }
+    device.windows(loaded, two, held.unit.launch, 1)
+    assert since()["cuMemSetAccess"] == 1  # a window alone has nothing but its copies
     asked = dict(device.spent)
     since()
     assert device.compare(memory, expected).status is Status.MATCH  # what a timed launch left

@@ -104,6 +104,26 @@ class Shape:
         return cls(*fields)
 
 
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Launches that can be started again and again, and in them the nodes that record two events."""
+
+    made_of: Any
+    started: Any
+    begin: Any
+    end: Any
+
+    def start(self, stream: Any, events: tuple[Any, Any]) -> None:
+        """What was started before records the events that it was started with."""
+        for node, event in zip((self.begin, self.end), events, strict=True):
+            call(cuda.cuGraphExecEventRecordNodeSetEvent, self.started, node, event)
+        call(cuda.cuGraphLaunch, self.started, stream)
+
+    def destroy(self) -> None:
+        call(cuda.cuGraphExecDestroy, self.started)
+        call(cuda.cuGraphDestroy, self.made_of)
+
+
 class Launches:
     """The kernels of one device, on one stream.
 
@@ -114,8 +134,8 @@ class Launches:
     def __init__(self, service: Service) -> None:
         self._service, self._stream = service, service.stream
         self._kernels: dict[int, Loaded] = {}
-        self._begin, self._end = call(cuda.cuEventCreate, 0), call(cuda.cuEventCreate, 0)
-        self._graphs: dict[Any, Any] = {}
+        self._events: list[tuple[Any, Any]] = []
+        self._graphs: dict[Any, Graph] = {}
         self._packed: dict[Any, tuple[Any, Any]] = {}
         self._floors: tuple[float, float] | None = None
 
@@ -142,13 +162,13 @@ class Launches:
 
     def unload(self, identity: int) -> None:
         for key in [key for key in self._graphs if key[0] == identity]:
-            call(cuda.cuGraphExecDestroy, self._graphs.pop(key))
+            self._graphs.pop(key).destroy()
         call(cuda.cuModuleUnload, self._kernels.pop(identity).module)
 
     def forget(self) -> None:
         """Graphs and arguments hold addresses: they go when what is there goes."""
         for graph in self._graphs.values():
-            call(cuda.cuGraphExecDestroy, graph)
+            graph.destroy()
         self._graphs.clear()
         self._packed.clear()
 
@@ -164,28 +184,54 @@ class Launches:
         self._move_variables(kernel, copy, inward=False)
         call(cuda.cuStreamSynchronize, self._stream)
 
-    def window(self, identity: int, copies: Sequence[Copy], key: Any, shape: Shape, written: Sequence[str]) -> float:
-        """Launch once on each copy, in one graph; nanoseconds for all of them.
+    def windows(
+        self,
+        identity: int,
+        copies: Sequence[Copy],
+        key: Any,
+        shape: Shape,
+        written: Sequence[str],
+        times: int,
+        prepare: Callable[[], object],
+    ) -> list[float]:
+        """So many times: ``prepare``, then launch once on each copy, in one graph; nanoseconds for all of them.
 
         The first launch counts as the mean of the others; a launch that is alone, less what its being alone costs.
         Variables that the recorded kernel writes are carried between launches within the graph, others around it.
         """
         kernel = self._ready(identity, copies, shape)
         carried = [symbol for symbol in copies[0].variables if symbol in written and kernel.variable(symbol)]
-        if (identity, key, shape) not in self._graphs:
-            if len(self._graphs) >= _GRAPHS:
-                call(cuda.cuGraphExecDestroy, self._graphs.pop(next(iter(self._graphs))))
-            launches = [partial(self._step, kernel, copy, shape, carried) for copy in copies]
-            self._graphs[identity, key, shape] = self._captured(launches)
-        self._move_variables(kernel, copies[0], inward=True)
-        elapsed = self._timed(self._graphs[identity, key, shape])
+        launches = [partial(self._step, kernel, copy, shape, carried) for copy in copies]
+        graph = self._graph((identity, key, shape), launches)
+        for events in self._pairs(times):
+            prepare()
+            self._move_variables(kernel, copies[0], inward=True)
+            graph.start(self._stream, events)
         if not carried:
             self._move_variables(kernel, copies[-1], inward=False)
-            call(cuda.cuStreamSynchronize, self._stream)
-        if len(copies) == 1:
+        call(cuda.cuStreamSynchronize, self._stream)
+        return [self._whole(_elapsed(*events), len(copies)) for events in self._pairs(times)]
+
+    def _whole(self, elapsed: float, launches: int) -> float:
+        """Nanoseconds of a window, from those between its events."""
+        if launches == 1:
             launch, alone = self.floors()
             return elapsed - (alone - launch)
-        return elapsed * len(copies) / (len(copies) - 1)
+        return elapsed * launches / (launches - 1)
+
+    def _graph(self, key: Any, launches: Sequence[Callable[[], None]]) -> Graph:
+        """The graph of a key, made of launches where there is none; the one that was made first gives way."""
+        if key not in self._graphs:
+            if len(self._graphs) >= _GRAPHS:
+                self._graphs.pop(next(iter(self._graphs))).destroy()
+            self._graphs[key] = self._captured(launches)
+        return self._graphs[key]
+
+    def _pairs(self, count: int) -> Sequence[tuple[Any, Any]]:
+        """Events for the begin and the end of so many windows, the same each time."""
+        while len(self._events) < count:
+            self._events.append((call(cuda.cuEventCreate, 0), call(cuda.cuEventCreate, 0)))
+        return self._events[:count]
 
     def floors(self) -> tuple[float, float]:
         """Nanoseconds that an empty kernel takes among others in a window, and alone: the least of some tries."""
@@ -195,11 +241,11 @@ class Launches:
         return self._floors
 
     def _shortest(self, launches: Sequence[Callable[[], None]]) -> float:
-        graph = self._captured(launches)
+        graph, (events,) = self._captured(launches), self._pairs(1)
         try:
-            return min(self._timed(graph) for _ in range(_FLOOR_TRIES))
+            return min(self._timed(graph, events) for _ in range(_FLOOR_TRIES))
         finally:
-            call(cuda.cuGraphExecDestroy, graph)
+            graph.destroy()
 
     def occupancy(self, identity: int, shape: Shape) -> int:
         """Blocks that fit on a multiprocessor at once."""
@@ -213,23 +259,23 @@ class Launches:
         self._launch(kernel, copy, shape)
         self._move(kernel, copy, carried, inward=False)
 
-    def _captured(self, launches: Sequence[Callable[[], None]]) -> Any:
+    def _captured(self, launches: Sequence[Callable[[], None]]) -> Graph:
         """A graph of launches, with an event after the first of several and one after the last."""
+        ((begin, end),) = self._pairs(1)
         with self._capturing() as graphs:
             for number, launch in enumerate(launches):
                 if number == min(1, len(launches) - 1):
-                    self._record(self._begin)
+                    first = self._record(begin)
                 launch()
-            self._record(self._end)
+            last = self._record(end)
         (graph,) = graphs
-        try:
-            return call(cuda.cuGraphInstantiate, graph, 0)
-        finally:
-            call(cuda.cuGraphDestroy, graph)
+        return Graph(graph, call(cuda.cuGraphInstantiate, graph, 0), first, last)
 
-    def _record(self, event: Any) -> None:
-        """Within a graph, for those outside of it to read."""
+    def _record(self, event: Any) -> Any:
+        """Within a graph, for those outside of it to read: the node that does."""
         call(cuda.cuEventRecordWithFlags, event, self._stream, int(cuda.CUevent_record_flags.CU_EVENT_RECORD_EXTERNAL))
+        (node,) = call(cuda.cuStreamGetCaptureInfo, self._stream)[3]  # what comes next waits for it alone
+        return node
 
     @contextmanager
     def _capturing(self) -> Iterator[list[Any]]:
@@ -243,10 +289,10 @@ class Launches:
             raise
         graphs.append(call(cuda.cuStreamEndCapture, self._stream))
 
-    def _timed(self, graph: Any) -> float:
-        call(cuda.cuGraphLaunch, graph, self._stream)
+    def _timed(self, graph: Graph, events: tuple[Any, Any]) -> float:
+        graph.start(self._stream, events)
         call(cuda.cuStreamSynchronize, self._stream)
-        return float(call(cuda.cuEventElapsedTime, self._begin, self._end)) * 1e6
+        return _elapsed(*events)
 
     def _ready(self, identity: int, copies: Sequence[Copy], shape: Shape) -> Loaded:
         """The kernel, made ready for this shape; Refused if it does not take this unit's arguments."""
@@ -331,6 +377,11 @@ def _loaded(image: bytes, options: Options) -> Any:
     except CudaError as error:
         said = " ".join(log.partition(b"\0")[0].decode("utf-8", "replace").split())
         raise CudaError(error.code, error.name, f"{error.call}: {said}" if said else error.call) from None
+
+
+def _elapsed(begin: Any, end: Any) -> float:
+    """Nanoseconds from one event to the other."""
+    return float(call(cuda.cuEventElapsedTime, begin, end)) * 1e6
 
 
 def _parameters(function: Any) -> Iterator[tuple[int, int]]:

@@ -47,7 +47,7 @@ class Exchange:
 @dataclass(eq=False, slots=True)
 class Contents:
     """Bytes of some buffers that the worker keeps for the GPU, uploaded when they are first needed there; for a unit of
-    so many bytes.
+    so many bytes. ``expected``: they are what is to be there after a launch.
 
     ``owner`` is what must live as long, so that nothing else takes the identity of its arrays. ``like`` has the same
     bytes in the buffers that ``same`` names, at the same places.
@@ -56,6 +56,7 @@ class Contents:
     buffers: tuple[Buffer, ...]
     arrays: Mapping[str, Bytes]
     unit_bytes: int
+    expected: bool = False
     owner: object = None
     like: Contents | None = None
     same: frozenset[str] = frozenset()
@@ -128,11 +129,11 @@ class Recorded:
             return None, True
         arrays = {b.name: np.ascontiguousarray(given[b.name]).reshape(-1).view(np.uint8) for b in differing}
         if any(given[b.name].flags.writeable for b in differing):
-            return Contents(differing, arrays, self.nbytes), False
+            return Contents(differing, arrays, self.nbytes, expected=True), False
         key = tuple(id(given[b.name]) for b in differing)
         if key not in self._expected:
             owner = [given[b.name] for b in differing]
-            self._expected[key] = Contents(differing, arrays, self.nbytes, owner)
+            self._expected[key] = Contents(differing, arrays, self.nbytes, expected=True, owner=owner)
         return self._expected[key], True
 
     def least(self, name: str, given: Bytes, dtype: str, tolerance: Tolerance) -> float:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 from cuda.bindings import driver as cuda
@@ -22,14 +23,23 @@ _ARENA_HINT = 1 << 44
 _ARENA_BYTES = 1 << 42
 
 
+class Right(IntEnum):
+    """What a kernel may do with memory."""
+
+    NONE = 0
+    READ = 1
+    WRITE = 2
+
+
 @dataclass(eq=False, slots=True)
 class Place:
-    """Memory of the device, in parts, and the addresses where it belongs, one part behind the other; ``mapped`` unless
-    something else has them now. In ``room`` bytes from its start nothing else is ever placed."""
+    """Memory of the device or of the ``host``, in parts, and the addresses where it belongs, one part behind the other;
+    ``mapped`` unless something else has them now. In ``room`` bytes from its start nothing else is ever placed."""
 
     range: Range
     parts: list[tuple[Range, Any]]
     room: int
+    host: bool = False
     mapped: bool = False
 
     @property
@@ -49,13 +59,13 @@ class Space:
         minimum = cuda.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
         if GRANULE % call(cuda.cuMemGetAllocationGranularity, self._properties, minimum):
             raise CudaError(801, "this device maps memory in other pieces than 2 MiB", "cuMemGetAllocationGranularity")
-        self._rights = {usable: self._access(device, usable) for usable in (False, True)}
+        self._rights = {right: self._access(device, right) for right in Right}
         self._arena = Range(*self._reserve_arena())
         self._next = self._arena.start
         self._free: defaultdict[int, list[int]] = defaultdict(list)
         self._recorded: dict[Place, Range] = {}
         self._reserved: list[Range] = []
-        self._open: set[Place] = set()
+        self._open: dict[Place, Right] = {}
         self._always: set[Place] = set()
 
     @staticmethod
@@ -67,12 +77,12 @@ class Space:
         return made
 
     @staticmethod
-    def _access(device: int, usable: bool) -> cuda.CUmemAccessDesc:
+    def _access(device: int, right: Right) -> cuda.CUmemAccessDesc:
         rights = cuda.CUmemAccessDesc()
         rights.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
         rights.location.id = device
-        flags = cuda.CUmemAccess_flags
-        rights.flags = flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE if usable else flags.CU_MEM_ACCESS_FLAGS_PROT_NONE
+        name = {Right.NONE: "NONE", Right.READ: "READ", Right.WRITE: "READWRITE"}[right]
+        rights.flags = getattr(cuda.CUmemAccess_flags, f"CU_MEM_ACCESS_FLAGS_PROT_{name}")
         return rights
 
     @staticmethod
@@ -90,7 +100,7 @@ class Space:
         if start + room > self._arena.end:
             raise CudaError(2, "the address space kept for units is used up", "map")
         try:
-            place = self._backed(Range(start, start + nbytes), self._host if host else self._properties, room)
+            place = self._backed(Range(start, start + nbytes), room, host=host)
         except CudaError:
             if start != self._next:
                 self._free[room].append(start)
@@ -110,14 +120,14 @@ class Space:
         if place.mapped:
             self._map(*place.parts[-1])
         if place in self._open:
-            self._set(added, True)
+            self._set(added, self._open[place])
 
     def map_at(self, wanted: Range) -> Place | None:
         """Memory for these very addresses, mapped when it is opened; None if they cannot be had."""
         whole = self.reserve(wanted)
         if whole is None:
             return None
-        place = self._backed(wanted, self._properties, wanted.nbytes)
+        place = self._backed(wanted, wanted.nbytes)
         self._recorded[place] = whole
         return place
 
@@ -136,9 +146,9 @@ class Space:
                 call(cuda.cuMemAddressFree, start, whole.nbytes)
         return None
 
-    @staticmethod
-    def _backed(wanted: Range, properties: cuda.CUmemAllocationProp, room: int) -> Place:
-        return Place(wanted, [(wanted, call(cuda.cuMemCreate, wanted.nbytes, properties, 0))], room)
+    def _backed(self, wanted: Range, room: int, *, host: bool = False) -> Place:
+        memory = call(cuda.cuMemCreate, wanted.nbytes, self._host if host else self._properties, 0)
+        return Place(wanted, [(wanted, memory)], room, host)
 
     def unmap(self, place: Place) -> None:
         """Give the memory back; what still runs is waited for."""
@@ -163,7 +173,7 @@ class Space:
             for part, _ in place.parts:
                 call(cuda.cuMemUnmap, part.start, part.nbytes)
             place.mapped = False
-            self._open.discard(place)
+            self._open.pop(place, None)
 
     def _bring(self, place: Place) -> None:
         """Map a place; what is mapped at its addresses gives way."""
@@ -180,28 +190,36 @@ class Space:
 
     # -- access --
 
-    def open(self, places: Iterable[Place]) -> None:
-        """Give access to these places too."""
+    def open(self, places: Iterable[Place], right: Right = Right.WRITE) -> None:
+        """Give access to these places too; the host's memory is always given whole."""
         wanted = set(places)
-        for place in wanted - self._open:
-            if not place.mapped:
-                self._bring(place)
-            self._set(place.range, True)
-            self._open.add(place)
-        assert wanted <= self._open, "memory at the same addresses cannot be used at once"
+        for place in wanted:
+            if self._open.get(place, Right.NONE) < right:
+                if not place.mapped:
+                    self._bring(place)
+                self._give(place, Right.WRITE if place.host else right)
+        assert wanted <= self._open.keys(), "memory at the same addresses cannot be used at once"
 
-    def only(self, places: Iterable[Place], wait: Callable[[], object]) -> None:
-        """Give access to these places, and take it from all others after a ``wait`` for what may still use them."""
-        wanted = set(places) | self._always
-        if closed := self._open - wanted:
+    def only(self, places: Iterable[Place], wait: Callable[[], object], readable: Iterable[Place] = ()) -> None:
+        """Give access to these places, to ``readable`` ones for reading alone, and take it from all others after a
+        ``wait`` for what may still use them."""
+        rights = dict.fromkeys(readable, Right.READ) | dict.fromkeys({*places, *self._always}, Right.WRITE)
+        lowered = [place for place, right in self._open.items() if right > rights.get(place, Right.NONE)]
+        if lowered:
             wait()
-            for place in closed:
-                self._set(place.range, False)
-        self._open &= wanted
-        self.open(wanted)
+        for place in lowered:
+            self._give(place, rights.get(place, Right.NONE))
+        for place, right in rights.items():
+            self.open([place], right)
 
-    def _set(self, mapped: Range, usable: bool) -> None:
-        call(cuda.cuMemSetAccess, mapped.start, mapped.nbytes, [self._rights[usable]], 1)
+    def _give(self, place: Place, right: Right) -> None:
+        self._set(place.range, right)
+        self._open[place] = right
+        if right is Right.NONE:
+            del self._open[place]
+
+    def _set(self, mapped: Range, right: Right) -> None:
+        call(cuda.cuMemSetAccess, mapped.start, mapped.nbytes, [self._rights[right]], 1)
 
 
 def evict_bytes(device: int) -> int:

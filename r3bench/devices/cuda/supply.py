@@ -170,6 +170,7 @@ class Supply:
         fd = contents.lay_out(self.exchange, same)
         message = {"op": "contents", "id": contents.number, "buffers": [wired(each) for each in contents.buffers]}
         message |= {"like": like.number if like else None, "same": same}
+        message["expected"] = contents.expected
         message["host"] = 2 * contents.unit_bytes > int(worker.hello["memory_bytes"])
         self.ask(worker, message, "uploading recorded contents", fds=[fd])
         worker.contents.add(contents.number)

@@ -28,7 +28,7 @@ from r3bench.devices.cuda.placement import (
     slots,
 )
 from r3bench.devices.cuda.service import Service, Tables
-from r3bench.devices.cuda.space import Place, Space
+from r3bench.devices.cuda.space import Place, Right, Space
 from r3bench.devices.cuda.tables import ROW, WORD, Rule, Table, chunks, pieces
 from r3bench.devices.cuda.wire import TYPES
 
@@ -38,11 +38,13 @@ _BYTES = Rule("", 0, TYPES["uint8"], 1, 0, 0.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Recorded bytes of some buffers, one behind the other, in memory that is closed while a candidate runs."""
+    """Recorded bytes of some buffers, one behind the other, in memory that is closed while a candidate runs; apart from
+    others where they are what is ``expected`` of one."""
 
     place: Place
     range: Range
     offsets: dict[str, int]
+    expected: bool
 
     def at(self, name: str) -> int:
         return self.range.start + self.offsets[name]
@@ -109,13 +111,14 @@ class Units:
         like: int | None,
         same: Sequence[str],
         host: bool,
+        expected: bool,
     ) -> None:
         """Keep bytes on the GPU or, where they leave no room there, on the ``host``. Those of some buffers are the
         ``same`` as in other contents, and come from there; the others are in a file, laid out as
         :func:`placement.packed` does."""
         layout, there = packed(buffers), None if like is None else self.contents[like]
         sent = packed(buffer for buffer in buffers if buffer.name not in same)
-        place, held = self._vault(layout.nbytes, host=host)
+        place, held = self._vault(layout.nbytes, host=host, expected=expected)
         self.space.open([place] if there is None else [place, there.place])
         with mmap.mmap(fd, sent.nbytes, mmap.MAP_SHARED | mmap.MAP_POPULATE, mmap.PROT_READ) as shared:
             data = np.frombuffer(shared, np.uint8)
@@ -127,11 +130,12 @@ class Units:
                     call(cuda.cuMemcpyDtoD, to, there.at(buffer.name), buffer.nbytes)
             del data
         os.close(fd)
-        self.contents[identity] = Contents(place, held, layout.offsets)
+        self.contents[identity] = Contents(place, held, layout.offsets, expected)
 
-    def _vault(self, nbytes: int, *, host: bool) -> tuple[Place, Range]:
+    def _vault(self, nbytes: int, *, host: bool, expected: bool) -> tuple[Place, Range]:
         """Room among other contents, or in memory of its own: access is given to all in a piece at once."""
-        for place in () if host else {contents.place for contents in self.contents.values()}:
+        alike = {contents.place for contents in self.contents.values() if contents.expected == expected}
+        for place in () if host else alike:
             taken = (contents.range for contents in self.contents.values() if contents.place is place)
             found = gap(place.range, taken, nbytes)
             if found is not None:
@@ -247,7 +251,8 @@ class Units:
         if not identities:
             return
         copies = [self.copies[identity] for identity in identities]
-        self.space.open({copy.contents.place for copy in copies}.union(*(copy.places for copy in copies)))
+        self.space.open({copy.contents.place for copy in copies}, Right.READ)
+        self.space.open(set[Place]().union(*(copy.places for copy in copies)))
         every = tuple(identities)
         self._service.copy(self._tables.get(("chunks", every), lambda: np.concatenate([c.chunks for c in copies])))
         self._service.patch(self._tables.get(("words", every), lambda: np.concatenate([c.words for c in copies])))
@@ -269,7 +274,8 @@ class Units:
     def _compared(self, identity: int, number: int | None, zones: Sequence[Range]) -> tuple[list[list[Any]], Table]:
         """Rows for rules and for redzones, in one run."""
         copy, rules = self.copies[identity], [] if number is None else self.rules[number]
-        self.space.open([*copy.places, *(self.contents[rule.contents].place for rule in rules)])
+        self.space.open((self.contents[rule.contents].place for rule in rules), Right.READ)
+        self.space.open(copy.places)
         table = self._tables.get(("pieces", identity, number, len(zones)), lambda: self._pieces(copy, rules, zones))
         found = self._judge(table, len(rules) + len(zones))
         rows = [self._found(copy, rule, row) for rule, row in zip(rules, found, strict=False)]

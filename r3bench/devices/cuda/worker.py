@@ -119,7 +119,7 @@ class Worker:
 
     def put(self, message: Message, fds: list[int]) -> Message:
         buffers = [Buffer(*each) for each in message["buffers"]]
-        how = {name: message[name] for name in ("like", "same", "host")}
+        how = {name: message[name] for name in ("like", "same", "host", "expected")}
         self.units.put(message["id"], buffers, fds[0], **how)
         return {}
 
@@ -165,26 +165,38 @@ class Worker:
         """Launch once, what was damaged by it, and how memory differs by rules; or so many windows, and their times."""
         identities, kernel, shape = tuple(message["memories"]), message["kernel"], Shape.of(message["launch"])
         copies = [self.units.copies[identity] for identity in identities]
+        places = frozenset[Place]().union(*(copy.places for copy in copies))
         if not message["windows"]:
-            self._prepare(message, copies)
+            self._prepare(message, places)
             self.launches.once(kernel, copies[0], shape)
             rules = self._rules(*message["rules"]) if message["rules"] else None
             damaged, rows = self.units.launched(identities[0], rules)
             return {"damaged": damaged, "rows": rows, "occupancy": self.launches.occupancy(kernel, shape)}
-        ns = []
-        for _ in range(message["windows"]):
-            self._prepare(message, copies)
-            ns.append(self.launches.window(kernel, copies, identities, shape, message["written"]))
-        return {"ns": ns}
+        readable = self._readable(copies, message["windows"])
 
-    def _prepare(self, message: Message, copies: Sequence[Copy]) -> None:
+        def prepare() -> None:
+            if not readable:  # what is restored from is opened, while no candidate runs
+                call(cuda.cuStreamSynchronize, self.service.stream)
+            self._prepare(message, places, readable)
+
+        how = copies, identities, shape, message["written"], message["windows"], prepare
+        return {"ns": self.launches.windows(kernel, *how)}
+
+    @staticmethod
+    def _readable(copies: Sequence[Copy], windows: int) -> frozenset[Place]:
+        """What stays open for reading between several windows, so that none of them waits for this process: what was
+        recorded before the launch, which is in the copies anyway. One window alone, as claims are made of, has nothing
+        but its copies."""
+        held = frozenset(copy.contents.place for copy in copies)
+        return frozenset() if windows == 1 or any(place.host for place in held) else held
+
+    def _prepare(self, message: Message, places: frozenset[Place], readable: frozenset[Place] = frozenset()) -> None:
         """Restore what has to be, and close everything else: while caches are flushed, which reads none of it."""
         self.units.restore(message["restore"])
         call(cuda.cuEventRecord, self.restored, self.service.stream)
         if message["evict"]:
             self.evict()
-        places = set[Place]().union(*(copy.places for copy in copies))
-        self.space.only(places, partial(call, cuda.cuEventSynchronize, self.restored))
+        self.space.only(places, partial(call, cuda.cuEventSynchronize, self.restored), readable)
 
     def seconds(self, message: Message, fds: list[int]) -> Message:
         """How long restoring, comparing and, as a measure, the driver's own copy of as much take on the GPU."""
