@@ -47,6 +47,9 @@ class Device(Protocol):
     name: str
     orders: tuple[str, ...]
     """In which orders it can run the threads of a block; ``forward`` first. A missing barrier may hide in one."""
+    queues: bool
+    """Whether a second thread may ask at the same time, about other memories: it does one thing after the other, has
+    one order of threads, and may be lost (WorkerLost) by what the other thread asked."""
     cache_bytes: int
     """How much of what is written its caches may hold back from memory."""
     room_bytes: int
@@ -54,7 +57,7 @@ class Device(Protocol):
 
     @property
     def spent(self) -> Mapping[str, float]:
-        """Seconds by what they were spent on since it was opened, for finding out where time goes; names are its own.
+        """Seconds by what this thread's requests were spent on, for finding out where time goes; names are its own.
 
         They may overlap: ``worker`` is how long its process was at work at what the others waited for.
         """

@@ -110,6 +110,11 @@ class Placement:
         return self.ring.nbytes + len(self._probes) * self.ring.clone_bytes
 
     @property
+    def apart(self) -> bool:
+        """Whether it is verified on other memories than those of its ring, as it is from its first verification on."""
+        return bool(self._probes)
+
+    @property
     def spread(self) -> Iterator[tuple[str, str]]:
         """The conditions that name buffers with a wider tolerance, since the recorded kernel's own results spread."""
         for name in self.original.noisy:

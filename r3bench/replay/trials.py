@@ -34,11 +34,13 @@ UNTRIED = Verdict(status=Status.BUILD_FAILED, detail="Nothing was built yet.")
 
 @dataclass(slots=True)
 class Trial:
-    """One variant on its way through a placement; what was learned of it stays when it fails."""
+    """One variant on its way through a placement; what was learned of it stays when it fails. ``shared``: see
+    :func:`evaluate`."""
 
     placement: Placement
     variant: Variant
     name: str = "candidate"
+    shared: bool = False
     built: Built | None = None
     arm: Arm | None = None
     verdict: Verdict = UNTRIED
@@ -55,7 +57,7 @@ class Trial:
 
     def verify(self, build: Future[Built], timeout_s: float, orders: Sequence[str] = ()) -> None:
         """Load what was built, run it and judge it; see :meth:`Placement.verify`."""
-        found = attempt(lambda: self._verify(build, timeout_s, orders))
+        found = attempt(lambda: self._verify(build, timeout_s, orders), shared=self.shared)
         self.verdict = found.verdict if isinstance(found, Failure) else found
 
     def _verify(self, build: Future[Built], timeout_s: float, orders: Sequence[str]) -> Verdict:
@@ -115,7 +117,7 @@ class Trial:
             self.placement.classify(arm, procedure.timeout_s)
             return rank(arm, self.placement.ring, self.placement.check, procedure, rival)
 
-        found = attempt(ranked)
+        found = attempt(ranked, shared=self.shared)
         if isinstance(found, Failure):
             self.verdict = found.verdict
         else:
@@ -171,6 +173,7 @@ def evaluate(
     compiler: Builder | None = None,
     fastest: Sequence[float] = (),
     races: bool = False,
+    shared: bool = False,
 ) -> Outcome:
     """Verify a variant, and rank it if it matches; ``lock`` is held while it is timed, and only then.
 
@@ -179,9 +182,10 @@ def evaluate(
     nothing comes of, need not wait for it. A ranking that ``races`` is cut off where the variant is surely slower.
 
     With a ``compiler``, a fault on the CPU device is replayed once in a checked build, which says where it was; so is a
-    mismatch, unless it is one of a ranking.
+    mismatch, unless it is one of a ranking. Where the device is ``shared`` with another request, which may end its
+    worker, WorkerLost is raised, for who can give it to this one alone.
     """
-    trial, orders = Trial(placement, variant), placement.device.orders
+    trial, orders = Trial(placement, variant, shared=shared), placement.device.orders
     trial.verify(built, timeout_s, orders[:1] if timing == "rank" else ())
     if compiler and placement.device.target.device == "cpu":
         checked = partial(build, placement.material, variant, placement.device.target, compiler, checked=True)

@@ -1,8 +1,9 @@
-"""The replay server: captures stay resident, builds run in parallel, one thread feeds the device.
+"""The replay server: captures stay resident, builds run in parallel, one stage feeds the device.
 
-A request goes through three stages, each with its own thread or processes: *prepare* (read the capture, write the
-build request), *build* (the compiler's workers), *device* (load, verify, time). Everything above replays through
-:meth:`ReplayServer.submit` and :meth:`ReplayServer.compare`, which return futures at once.
+A request goes through three stages, each with its own threads or processes: *prepare* (read the capture, write the
+build request), *build* (the compiler's workers), *device* (load, verify, time). A GPU verifies one while the one before
+it is timed: it does one thing at a time, and does not wait for this process in between. Everything above replays
+through :meth:`ReplayServer.submit` and :meth:`ReplayServer.compare`, which return futures at once.
 """
 
 from __future__ import annotations
@@ -10,10 +11,9 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,11 +21,13 @@ from threading import Event, Lock
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
+from weakref import WeakValueDictionary
 
 from r3bench import remix
 from r3bench.calibration import rate_for
 from r3bench.compare import buffers
 from r3bench.devices import Device, open_device
+from r3bench.errors import WorkerLost
 from r3bench.levels import changed_values, examine
 from r3bench.measure import Terms
 from r3bench.model import Capture, Level, Outcome, Target, Variant, content_id
@@ -47,7 +49,7 @@ from r3bench.replay import (
 from r3bench.replay.failures import again
 from r3bench.server.requests import Timing
 from r3bench.server.resident import Latest, Resident, TimingLock, host_room, timing_lock
-from r3bench.server.stages import Waits, when_all
+from r3bench.server.stages import GivingWay, TakesTime, Turns, Waits, when_all
 from r3bench.stats import Budget, Comparison, Decision, claims, confirmed
 from r3bench.store import in_memory, on_disk, sources
 from r3bench.toolchain import Built, Compiler
@@ -55,8 +57,11 @@ from r3bench.toolchain.cache import user_cache
 from r3bench.windows import procedure_for
 
 SWITCH_S = 5e-5
+AT_DEVICE = 3  # requests at a device that queues: one is timed, one verified, and of one the outcome is written down
 REMEMBERED = 1024  # outcomes by their code, 8 KB each: a search of one text tries some hundred configurations
 RECORDED = 64  # recorded kernels that are built or read already
+
+_GIVING_WAY = GivingWay(SWITCH_S)
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -97,7 +102,9 @@ class ReplayServer:
         self._observed: Resident[Original] = Resident(resident_bytes or host_room())
         self._devices: list[Device] = []
         self._prepare_stage = ThreadPoolExecutor(1, thread_name_prefix="r3bench-prepare")
-        self._device_stage = ThreadPoolExecutor(1, thread_name_prefix="r3bench-device")
+        self._device_stage: ThreadPoolExecutor | None = None
+        self._turns = Turns()
+        self._replaying: WeakValueDictionary[Hashable, Lock] = WeakValueDictionary()
         self._replayed: Latest[Outcome] = Latest(REMEMBERED)
         self._fastest: Latest[Sequence[float]] = Latest(REMEMBERED)
         self._originals: Latest[Future[Built]] = Latest(RECORDED)
@@ -140,9 +147,16 @@ class ReplayServer:
         self, material: Material, variant: Variant, builds: Sequence[Future[Built]], timing: Literal["none", "rank"],
         fastest: Sequence[float] = (), *, races: bool = False,
     ) -> Outcome:  # fmt: skip
-        how: dict[str, Any] = {"timeout_s": self._timeout_s, "lock": self._timing, "compiler": self._compiler}
+        how: dict[str, Any] = {"timing": timing, "fastest": fastest, "races": races}
+        how |= {"timeout_s": self._timeout_s, "compiler": self._compiler}
+        if self.device.queues:
+            with suppress(WorkerLost), self._turns.shared() as turn:
+                placement = self._placements.at_hand(_key(material))
+                if placement is not None and placement.apart:
+                    lock = partial(self._timing, turn)
+                    return evaluate(placement, variant, builds[0], lock=lock, shared=True, **how)
         with self._placed(material, builds[-1]) as placement:
-            return evaluate(placement, variant, builds[0], timing=timing, fastest=fastest, races=races, **how)
+            return evaluate(placement, variant, builds[0], lock=self._timing, **how)
 
     def _once(
         self, material: Material, variant: Variant, builds: Sequence[Future[Built]], *, races: bool
@@ -156,16 +170,22 @@ class ReplayServer:
         built, unit = builds[0].result(), _key(material)
         text = unit, content_id(variant.files)
         key = unit, built.binary.sha256, remix.launch_for(material.unit, variant)
-        known = self._replayed.get(key) or self._replayed.get((key, text))
-        if known is not None and (races or not _cut_off(known)):
-            return replace(known, variant=content_id(variant), module=built.module, stages=built.stages)
-        fastest = self._fastest.get(text) or ()
-        found = self._evaluate(material, variant, builds, "rank", fastest, races=races)
-        behind = found.measurement is not None and not leads(found.measurement, fastest)
-        self._replayed[(key, text) if behind else key] = found
-        if found.measurement is not None and not behind:
-            self._fastest[text] = found.measurement.samples_ns
-        return found
+        with self._alone(key):
+            known = self._replayed.get(key) or self._replayed.get((key, text))
+            if known is not None and (races or not _cut_off(known)):
+                return replace(known, variant=content_id(variant), module=built.module, stages=built.stages)
+            fastest = self._fastest.get(text) or ()
+            found = self._evaluate(material, variant, builds, "rank", fastest, races=races)
+            behind = found.measurement is not None and not leads(found.measurement, fastest)
+            self._replayed[(key, text) if behind else key] = found
+            if found.measurement is not None and not behind:
+                self._fastest[text] = found.measurement.samples_ns
+            return found
+
+    def _alone(self, key: Hashable) -> Lock:
+        """The lock under which one thread replays what has a key; it is gone when none needs it."""
+        with self._guard:
+            return self._replaying.setdefault(key, Lock())
 
     @property
     def levels(self) -> tuple[Level, ...]:
@@ -295,7 +315,8 @@ class ReplayServer:
             else:
                 result.set_exception(CancelledError("the replay server was closed"))
         self._prepare_stage.shutdown(wait=False, cancel_futures=True)
-        self._device_stage.shutdown(wait=False, cancel_futures=True)
+        if self._device_stage is not None:
+            self._device_stage.shutdown(wait=False, cancel_futures=True)
         for device in list(self._devices):
             device.close()
         self._compiler.close()
@@ -363,9 +384,12 @@ class ReplayServer:
             self._builds.discard(ended)
 
     def _enter_device_stage(self, result: Future[T], action: Callable[[], T]) -> None:
+        threads = AT_DEVICE if self.device.queues else 1
         with self._guard:
             if self._closed:
                 return
+            if self._device_stage is None:
+                self._device_stage = ThreadPoolExecutor(threads, thread_name_prefix="r3bench-device")
             ran = self._device_stage.submit(lambda: _first(action) if self._begins(result) else None)
         ran.add_done_callback(lambda done: self._settle(done, result))
 
@@ -405,14 +429,16 @@ class ReplayServer:
 
     @contextmanager
     def _placed(self, material: Material, original: Future[Built]) -> Iterator[Placement]:
-        """The unit on the device; what it grew by is made up for by giving back others."""
+        """The unit on the device, which nothing else uses meanwhile; what it grew by is made up for by giving back
+        others."""
         key = _key(material)
-        yield self._placements.get(key, lambda: self._place(self.device, material, original))
-        self._placements.trim()
+        with self._turns.alone():
+            yield self._placements.get(key, lambda: self._place(self.device, material, original))
+            self._placements.trim()
 
     @cached_property
     def _placements(self) -> Resident[Placement]:
-        """Used by the device stage alone."""
+        """Used by the device stage alone, and changed by who has the device alone."""
         return Resident(self._resident_bytes or self.device.room_bytes, drop=lambda placement: placement.release())
 
     def _place(self, device: Device, material: Material, original: Future[Built]) -> Placement:
@@ -422,27 +448,30 @@ class ReplayServer:
 
     @contextmanager
     def _fresh(self, material: Material, original: Future[Built]) -> Iterator[Placement]:
-        """The same unit on another instance of the device: new processes, new memory."""
-        device = self._open_device()
-        try:
-            yield self._place(device, material, original)
-        finally:
-            device.close()
-            with self._guard:
-                self._devices.remove(device)
+        """The same unit on another instance of the device, which nothing else uses: new processes, new memory."""
+        with self._turns.alone():
+            device = self._open_device()
+            try:
+                yield self._place(device, material, original)
+            finally:
+                device.close()
+                with self._guard:
+                    self._devices.remove(device)
 
     @contextmanager
-    def _timing(self) -> Iterator[None]:
-        """Hold the lock of the device, whichever process has it; CancelledError if the server is closed meanwhile."""
-        while not self._closed:
-            if not self._lock.acquire(0.2):
-                continue
-            try:
-                yield
-            finally:
-                self._lock.release()
-            return
-        raise CancelledError("the replay server was closed")
+    def _timing(self, turn: TakesTime = nullcontext) -> Iterator[None]:
+        """Hold the lock of the device, whichever process has it, in one's ``turn`` among the requests of this server;
+        CancelledError if the server is closed meanwhile."""
+        with turn():
+            while not self._closed:
+                if not self._lock.acquire(0.2):
+                    continue
+                try:
+                    yield
+                finally:
+                    self._lock.release()
+                return
+            raise CancelledError("the replay server was closed")
 
     @cached_property
     def _lock(self) -> TimingLock:
@@ -472,12 +501,8 @@ def _cut_off(found: Outcome) -> bool:
 def _first(action: Callable[[], T]) -> T:
     """What an action of the device stage gives. Meanwhile no other thread of this process keeps its own long from
     going on: the clock of a window may run there, and a device should not wait for who asks it."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_S)
-    try:
+    with _GIVING_WAY:
         return again(action)
-    finally:
-        sys.setswitchinterval(interval)
 
 
 def key_of(capture: Capture, unit: int) -> Hashable:

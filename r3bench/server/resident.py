@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from math import inf
 from pathlib import Path
+from threading import Lock
 from time import monotonic, sleep
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
@@ -33,17 +34,20 @@ class Latest(Generic[T]):
     def __init__(self, most: int) -> None:
         self._most = most
         self._values: OrderedDict[Hashable, T] = OrderedDict()
+        self._guard = Lock()
 
     def get(self, key: Hashable) -> T | None:
-        if key in self._values:
-            self._values.move_to_end(key)
-        return self._values.get(key)
+        with self._guard:
+            if key in self._values:
+                self._values.move_to_end(key)
+            return self._values.get(key)
 
     def __setitem__(self, key: Hashable, value: T) -> None:
-        self._values[key] = value
-        self._values.move_to_end(key)
-        if len(self._values) > self._most:
-            self._values.popitem(last=False)
+        with self._guard:
+            self._values[key] = value
+            self._values.move_to_end(key)
+            if len(self._values) > self._most:
+                self._values.popitem(last=False)
 
 
 class Resident(Generic[S]):
@@ -62,9 +66,19 @@ class Resident(Generic[S]):
         self.trim()
         return self._items[key]
 
+    def at_hand(self, key: Hashable) -> S | None:
+        """The item of this key, if it is there and nothing has to go."""
+        if key not in self._items or self._crowded():
+            return None
+        self._items.move_to_end(key)
+        return self._items[key]
+
+    def _crowded(self) -> bool:
+        return len(self._items) > 1 and sum(item.nbytes for item in self._items.values()) > self._limit_bytes
+
     def trim(self) -> None:
         """Drop what was used longest ago until the rest fits; the last one used always stays."""
-        while len(self._items) > 1 and sum(item.nbytes for item in self._items.values()) > self._limit_bytes:
+        while self._crowded():
             self._drop(self._items.popitem(last=False)[1])
 
     def clear(self) -> None:

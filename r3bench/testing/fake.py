@@ -102,6 +102,7 @@ class FakeDevice:
         self.name = name
         self.target = target
         self.orders: tuple[str, ...] = ("forward", "reverse")
+        self.queues = False
         self.sanitizers: tuple[str, ...] = ()
         self.counters: Mapping[str, str] = {}
         self.cache_bytes = 0

@@ -42,8 +42,9 @@ def main(channel: socket.socket) -> None:
     if reached("starting"):
         end()
     send(channel, {"name": "GPU"}, "greeting")
+    inbox = wire.Inbox(channel)
     while True:
-        message, _ = wire.receive(channel)
+        message, _ = inbox.receive()
         if reached("asked"):
             end()
         if reached("slowly"):  # as one does that has a GPU's memory to give back

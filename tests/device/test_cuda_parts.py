@@ -115,15 +115,20 @@ def test_messages_carry_files() -> None:
     with here, there:
         fd = os.memfd_create("test")
         os.pwrite(fd, b"bytes", 0)
-        wire.send(here, {"op": "load", "ids": [1, 2]}, [fd])
+        sent: list[dict[str, Any]] = [{"op": "run"}, {"op": "load", "ids": [1, 2]}, {"op": "x" * 70_000}]
+        for message in sent * 2:  # several are under way before the first is read
+            wire.send(here, message, [fd] if message["op"] == "load" else [])
         os.close(fd)
-        message, (received,) = wire.receive(there)
-        assert message == {"op": "load", "ids": [1, 2]}
-        assert os.pread(received, 5, 0) == b"bytes"
-        os.close(received)
+        inbox = wire.Inbox(there)
+        for message in sent * 2:
+            found, received = inbox.receive()
+            assert (found, len(received)) == (message, int(message["op"] == "load"))
+            for each in received:
+                assert os.pread(each, 5, 0) == b"bytes"
+                os.close(each)
         here.close()
         with pytest.raises(EOFError):
-            wire.receive(there)
+            inbox.receive()
 
 
 @pytest.mark.parametrize("junk", [b"\xff\xff\xff\xff", b"\x02\x00\x00\x00[]", b"\x03\x00\x00\x00{a}"])
@@ -132,7 +137,7 @@ def test_what_is_no_message_is_refused(junk: bytes) -> None:
     with here, there:
         here.sendall(junk)
         with pytest.raises(ValueError):  # noqa: PT011
-            wire.receive(there)
+            wire.Inbox(there).receive()
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------

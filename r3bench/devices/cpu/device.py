@@ -82,6 +82,7 @@ class CpuDevice:
 
     name = "cpu"
     orders: tuple[str, ...] = ORDERS
+    queues = False
     sanitizers: tuple[str, ...] = tuple(f"checked build, {order}" for order in ORDERS)
     scratch = Poison.BLOCK
 

@@ -41,15 +41,14 @@ class CudaDevice:
     """
 
     orders: tuple[str, ...] = ("forward",)
+    queues = True
 
     def __init__(self, *, index: int | None = None) -> None:
         self._index = default_index() if index is None else index
         self._supply = Supply(self._index)
         self._finalizer = weakref.finalize(self, self._supply.close)
-        self.spent = self._supply.spent
         self._recorded: dict[tuple[Any, ...], Recorded] = {}
         self._evict = False
-        self._ran: CudaMemory | None = None
         self._floor_ns: float | None = None
         self._write_speed: float | None = None
         self.hello = self._supply.worker().hello
@@ -57,6 +56,10 @@ class CudaDevice:
         self.room_bytes = int(self.hello["memory_bytes"]) // 4
         self.target = Target(device="cuda", arch=str(self.hello["arch"]))
         self.name = f"{self.hello['name']} {self.hello['uuid']}"
+
+    @property
+    def spent(self) -> Mapping[str, float]:
+        return self._supply.mine.spent
 
     @cached_property
     def sanitizers(self) -> tuple[str, ...]:
@@ -77,14 +80,15 @@ class CudaDevice:
                 f"out of memory: unit {unit.index} needs {needed} bytes and the GPU has {most}; replay it on a larger "
                 "GPU, or record a smaller launch"
             )
-        memory = CudaMemory(self._recorded_as(unit, before))
-        memory.recorded.copies += 1
-        self._supply.add(memory)
-        try:
-            self._supply.place(memory)
-        except BaseException:
-            self.release(memory)
-            raise
+        with self._supply.guard:
+            memory = CudaMemory(self._recorded_as(unit, before))
+            memory.recorded.copies += 1
+            self._supply.add(memory)
+            try:
+                self._supply.place(memory)
+            except BaseException:
+                self.release(memory)
+                raise
         return memory
 
     def _recorded_as(self, unit: ReplayUnit, before: Mapping[str, Bytes]) -> Recorded:
@@ -111,9 +115,9 @@ class CudaDevice:
 
     def _read(self, held: CudaMemory, names: Sequence[str]) -> dict[str, Bytes]:
         worker = self._supply.worker()
-        self._supply.memory(worker, held)
+        self._supply.still(worker, held)
         sizes = {buffer.name: buffer.nbytes for buffer in held.recorded.buffers}
-        fd, data = self._supply.exchange.room(sum(sizes[name] for name in names))
+        fd, data = self._supply.mine.exchange.room(sum(sizes[name] for name in names))
         message = {"op": "download", "memory": held.number, "names": names, "restore": self._stale([held])}
         self._supply.ask(worker, message, "reading memory back", fds=[fd])
         held.stale = False
@@ -160,7 +164,7 @@ class CudaDevice:
     def _asked(self, held: CudaMemory, rules: Rules, message: dict[str, Any], what: str) -> dict[str, Any]:
         """The answer to a request about a copy and rules, which the worker has then."""
         worker = self._supply.worker()
-        self._supply.memory(worker, held)
+        self._supply.still(worker, held)
         message |= {"memory": held.number, "rules": self._supply.rules(worker, rules)}
         answer = self._supply.ask(worker, message, what)
         if rules.contents is not None and not rules.kept:
@@ -168,16 +172,17 @@ class CudaDevice:
         return answer
 
     def release(self, memory: Memory) -> None:
-        held = self._own(memory)
-        self._supply.forget(held)
-        self._ran = None if self._ran is held else self._ran
+        held, mine = self._own(memory), self._supply.mine
+        mine.ran = None if mine.ran is held else mine.ran
         recorded = held.recorded
-        recorded.copies -= 1
-        if not recorded.copies:
-            self._recorded = {key: each for key, each in self._recorded.items() if each is not recorded}
-        if (worker := self._supply.living()) is not None:
-            with suppress(WorkerLost):  # and with it all that is to be given back
-                self._give_back(worker, held)
+        with self._supply.guard:
+            self._supply.forget(held)
+            recorded.copies -= 1
+            if not recorded.copies:
+                self._recorded = {key: each for key, each in self._recorded.items() if each is not recorded}
+            if (worker := self._supply.living()) is not None:
+                with suppress(WorkerLost):  # and with it all that is to be given back
+                    self._give_back(worker, held)
 
     def _give_back(self, worker: Worker, held: CudaMemory) -> None:
         if held.number in worker.copies:
@@ -224,7 +229,7 @@ class CudaDevice:
         if order not in self.orders:
             raise ValueError(f"a GPU runs threads in an order of its own, so {order!r} cannot be asked for")
         held, loaded = self._own(memory), self._own_kernel(kernel)
-        answer = self._run(loaded, [held], launch, timeout_s)
+        answer = self._run(loaded, [held], launch, timeout_s, evict=self._flushes())
         loaded.learn({"blocks_per_multiprocessor": answer["occupancy"]})
         if answer["damaged"] is not None:
             raise DeviceFault(f"{loaded.binary.symbol} wrote {_place(int(answer['damaged']), held)}")
@@ -262,7 +267,8 @@ class CudaDevice:
     ) -> float:
         """Nanoseconds by the GPU's own events within one graph of all launches."""
         held = [self._own(memory) for memory in memories]
-        (ns,) = self._run(self._own_kernel(kernel), held, launch, timeout_s, windows=1)["ns"]
+        how: dict[str, Any] = {"windows": 1, "evict": self._flushes()}
+        (ns,) = self._run(self._own_kernel(kernel), held, launch, timeout_s, **how)["ns"]
         return max(1.0, float(ns))
 
     def windows(
@@ -279,8 +285,8 @@ class CudaDevice:
         held = [self._own(memory) for memory in memories]
         for memory in held:
             self._to_restore(memory)
-        self._evict = flush
-        found = self._run(self._own_kernel(kernel), held, launch, times * timeout_s, windows=times)["ns"]
+        how: dict[str, Any] = {"windows": times, "evict": flush}
+        found = self._run(self._own_kernel(kernel), held, launch, times * timeout_s, **how)["ns"]
         return [max(1.0, float(ns)) for ns in found]
 
     def _own_kernel(self, kernel: Kernel) -> CudaKernel:
@@ -288,8 +294,20 @@ class CudaDevice:
             raise ValueError("this kernel was loaded by another device")
         return kernel
 
+    def _flushes(self) -> bool:
+        """Whether :meth:`evict` was asked for, which is once."""
+        flushes, self._evict = self._evict, False
+        return flushes
+
     def _run(
-        self, kernel: CudaKernel, memories: list[CudaMemory], launch: LaunchConfig, timeout_s: float, windows: int = 0
+        self,
+        kernel: CudaKernel,
+        memories: list[CudaMemory],
+        launch: LaunchConfig,
+        timeout_s: float,
+        *,
+        evict: bool,
+        windows: int = 0,
     ) -> dict[str, Any]:
         if not 1 <= len(memories) <= _MAX_MEMORIES:
             raise ValueError(f"a window has from 1 to {_MAX_MEMORIES} launches, not {len(memories)}")
@@ -301,7 +319,7 @@ class CudaDevice:
             "kernel": kernel.number,
             "memories": [memory.number for memory in memories],
             "restore": self._stale(memories),
-            "evict": self._evict,
+            "evict": evict,
             "launch": [getattr(launch, field.name) for field in fields(launch)],
             "windows": windows,
             "rules": self._supply.rules(worker, rules) if rules else None,
@@ -316,7 +334,7 @@ class CudaDevice:
         for memory in memories:
             memory.stale = False
         memories[0].rows = answer["rows"] if rules else None
-        self._evict, self._ran = False, memories[0]
+        self._supply.mine.ran = memories[0]
         return answer
 
     # -- the rest --
@@ -344,12 +362,12 @@ class CudaDevice:
             "cuda": f"{self.hello['driver'] // 1000}.{self.hello['driver'] % 1000 // 10}",
             "launch_floor_ns": f"{self._floor_ns:.0f}",
         }
-        if self._ran is not None:
-            found |= self._supply.addresses(self._ran)
+        if (ran := self._supply.mine.ran) is not None:
+            found |= self._supply.addresses(ran)
         if (management := self._supply.management) is not None:
             begin = perf_counter()
             found |= management.conditions(str(self.hello["uuid"]), OURS)
-            self.spent["nvml"] += perf_counter() - begin
+            self._supply.mine.spent["nvml"] += perf_counter() - begin
         return found
 
     def seconds(self, memory: Memory, expected: Mapping[str, Bytes]) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import weakref
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,6 +30,7 @@ class Exchange:
 
     def __init__(self) -> None:
         self._fd = os.memfd_create("r3bench-exchange", os.MFD_CLOEXEC)
+        self.close = weakref.finalize(self, os.close, self._fd)
         self._data = np.empty(0, np.uint8)
 
     def room(self, nbytes: int) -> tuple[int, Bytes]:
@@ -37,11 +39,6 @@ class Exchange:
             os.ftruncate(self._fd, nbytes)
             self._data = np.frombuffer(mmap.mmap(self._fd, nbytes), np.uint8)
         return self._fd, self._data[:nbytes]
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
 
 
 @dataclass(eq=False, slots=True)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Condition, Lock, RLock
 from typing import Any
 
 from r3bench.devices.cuda import survey, wire
@@ -21,6 +22,7 @@ from r3bench.errors import DeviceUnavailable, WorkerLost
 _PROGRAM = "r3bench.devices.cuda.worker"
 _START_TIMEOUT_S = 120.0
 _END_TIMEOUT_S = 60.0
+_SEND_TIMEOUT_S = 60
 
 
 # Workers of this process that are on a GPU: to themselves and to each other they are nobody else.
@@ -35,11 +37,16 @@ class WorkerDied(Exception):
         self.from_outside = from_outside
 
 
-class Worker:
-    """One worker process: requests go one at a time, and it is gone as soon as one of them fails.
+def _behind() -> WorkerDied:
+    return WorkerDied("it ended at what was asked of it before", from_outside=True)
 
-    What it has been given is noted here by number: contents, copies, kernels, rules. The addresses in ``kept``, as far
-    as they are free, are reserved for units before anything else lies there. DeviceUnavailable if it does not start.
+
+class Worker:
+    """One worker process: it does one request after the other, and is gone as soon as one of them fails.
+
+    Several threads may ask at once; each is answered in its turn. What it has been given is noted here by number:
+    contents, copies, kernels, rules. The addresses in ``kept``, as far as they are free, are reserved for units before
+    anything else lies there. DeviceUnavailable if it does not start.
     """
 
     def __init__(self, index: int, kept: Sequence[Range] = ()) -> None:
@@ -49,7 +56,13 @@ class Worker:
         self.rules: set[int] = set()
         self._errors = os.memfd_create("r3bench-errors", os.MFD_CLOEXEC)
         self._channel, theirs = socket.socketpair()
+        self._inbox = wire.Inbox(self._channel)
+        limit = struct.pack("@ll", _SEND_TIMEOUT_S, 0)
+        self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         self._limit_s = 0.0
+        self._asking, self._turns, self._ending = Lock(), Condition(), RLock()
+        self._asked = self._answered = 0
+        self._failed = False
         with theirs:
             numbers = (theirs.fileno(), index, *(edge for each in kept for edge in (each.start, each.end)))
             command = [sys.executable, "-P", "-m", _PROGRAM, *map(str, numbers)]
@@ -84,32 +97,53 @@ class Worker:
 
     def alive(self) -> bool:
         """Whether it still listens; an idle worker sends nothing, so anything to read is its end."""
-        try:
-            self._channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return True
-        except OSError:
+        with self._asking:
+            if self._failed or self._asked != self._answered:
+                return not self._failed  # whoever waits for an answer learns of its end
+            try:
+                self._channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
             return False
-        return False
 
     def ask(self, message: dict[str, Any], *, timeout_s: float, fds: Sequence[int] = ()) -> dict[str, Any]:
-        """Send a request and wait for its answer: TimeoutError, or WorkerDied."""
+        """Send a request and wait for its answer: TimeoutError, or WorkerDied. Its time begins with its turn; where
+        what another thread asked before ends the worker, it died from outside."""
+        with self._asking:
+            turn = self._asked
+            self._send(message, fds)
+            self._asked += 1
+        with self._turns:
+            self._turns.wait_for(lambda: self._failed or self._answered == turn)
+            if self._failed:
+                raise _behind()
+        failed = True
         try:
-            self._limit(timeout_s)
+            reply = self._answer(timeout_s)
+            failed = bool(reply["answer"].get("lost"))
+        finally:
+            with self._turns:
+                self._failed, self._answered = failed, turn + 1
+                self._turns.notify_all()
+        return reply
+
+    def _send(self, message: dict[str, Any], fds: Sequence[int]) -> None:
+        try:
             wire.send(self._channel, message, fds)
         except BlockingIOError:
             raise TimeoutError from None
         except OSError:
-            raise self._end() from None
+            raise self._end() if self._asked == self._answered else _behind() from None
         except BaseException:  # an interrupt: half a request may have been sent
             self.close()
             raise
-        return self._answer(timeout_s)
 
     def _answer(self, timeout_s: float) -> dict[str, Any]:
         try:
             self._limit(timeout_s)
-            return wire.receive(self._channel)[0]
+            return self._inbox.receive()[0]
         except BlockingIOError:
             raise TimeoutError from None
         except (OSError, EOFError):
@@ -122,22 +156,24 @@ class Worker:
             raise
 
     def _limit(self, timeout_s: float) -> None:
-        """How long the channel waits. Python's own time limit would wait twice for each message, and let other threads
-        of a busy process go first each time."""
+        """How long the channel waits for an answer. Python's own time limit would wait twice for each message, and let
+        other threads of a busy process go first each time."""
         if timeout_s != self._limit_s:
             limit = struct.pack("@ll", int(timeout_s), int(timeout_s % 1 * 1e6) + 1)
-            for way in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
-                self._channel.setsockopt(socket.SOL_SOCKET, way, limit)
+            self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
             self._limit_s = timeout_s
 
     def _end(self) -> WorkerDied:
         """Its end, with what it said last, or how it ended: giving back a GPU's memory may take a process seconds."""
-        try:
-            status = self._process.wait(_END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            status = 0
-        said = os.pread(self._errors, 1 << 16, 0).decode("utf-8", "replace").strip().splitlines()
-        self.close()
+        with self._ending:
+            if self._errors < 0:
+                return _behind()
+            try:
+                status = self._process.wait(_END_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                status = 0
+            said = os.pread(self._errors, 1 << 16, 0).decode("utf-8", "replace").strip().splitlines()
+            self.close()
         if status < 0:
             how = f"it was killed by {signal.Signals(-status).name}"
             return WorkerDied(how, from_outside=status == -signal.SIGKILL)
@@ -145,18 +181,19 @@ class Worker:
 
     def close(self) -> None:
         """Kill it and wait until it is gone, and with it all that it had on the GPU; idempotent."""
-        if self._errors < 0:
-            return
-        self._channel.close()
         self._process.kill()
-        os.close(self._errors)
-        self._errors = -1
-        try:
-            self._process.wait(_END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            what = f"the worker (process {self._process.pid}) cannot be ended, so the GPU is not free"
-            raise DeviceUnavailable(f"{what}; see nvidia-smi.") from None
-        OURS.discard(self._process.pid)
+        with self._ending:
+            if self._errors < 0:
+                return
+            self._channel.close()
+            os.close(self._errors)
+            self._errors = -1
+            try:
+                self._process.wait(_END_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                what = f"the worker (process {self._process.pid}) cannot be ended, so the GPU is not free"
+                raise DeviceUnavailable(f"{what}; see nvidia-smi.") from None
+            OURS.discard(self._process.pid)
 
 
 def _environment() -> dict[str, str]:

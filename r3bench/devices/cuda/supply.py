@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -45,18 +46,29 @@ class CudaKernel:
             self.binary = replace(self.binary, facts=tuple(known.items()))
 
 
+class Mine(threading.local):
+    """What each thread that uses a device has for itself: the file by which its bulk data goes to the worker, what its
+    requests took, and the copy that its last launch ran on."""
+
+    def __init__(self) -> None:
+        self.exchange = Exchange()
+        self.spent: defaultdict[str, float] = defaultdict(float)
+        self.ran: CudaMemory | None = None
+
+
 class Supply:
     """The worker of GPU number ``index``, everything that it may be asked to have, and what must be given back.
 
-    It knows no device, so that it can be closed when nobody has the device any more.
+    It knows no device, so that it can be closed when nobody has the device any more. Two threads may ask at once, each
+    about kernels and copies of its own; ``guard`` is held by who changes what there is.
     """
 
     def __init__(self, index: int) -> None:
-        self.exchange = Exchange()
+        self.guard = threading.RLock()
+        self.mine = Mine()
         self.memories: dict[CudaMemory, None] = {}
         self._alike: defaultdict[int, dict[CudaMemory, None]] = defaultdict(dict)
         self.unused_kernels: deque[int] = deque()
-        self.spent: defaultdict[str, float] = defaultdict(float)
         self.management: Nvml | None = None
         with suppress(OSError):
             self.management = Nvml()
@@ -69,13 +81,15 @@ class Supply:
         """Idempotent."""
         self._closed = True
         self._drop_worker()
-        self.exchange.close()
         management, self.management = self.management, None
         if management is not None:
             management.close()
 
-    def _drop_worker(self) -> None:
-        worker, self._worker = self._worker, None
+    def _drop_worker(self, worker: Worker | None = None) -> None:
+        """End a worker, by default the one there is."""
+        worker = worker or self._worker
+        if worker is self._worker:
+            self._worker = None
         if worker is not None:
             worker.close()
 
@@ -83,14 +97,16 @@ class Supply:
         """A worker that lives: the one there is, or a new one."""
         if self._closed:
             raise ValueError("the device is closed")
-        if self._worker is None or not self._worker.alive():
-            self._drop_worker()
-            self._worker = Worker(self._index, self._kept)
-        return self._worker
+        with self.guard:
+            if self._worker is None or not self._worker.alive():
+                self._drop_worker()
+                self._worker = Worker(self._index, self._kept)
+            return self._worker
 
     def living(self) -> Worker | None:
         """The worker there is, if it lives."""
-        return self._worker if self._worker is not None and self._worker.alive() else None
+        worker = self._worker
+        return worker if worker is not None and worker.alive() else None
 
     def ready(self, kernel: CudaKernel, memories: Sequence[CudaMemory]) -> Worker:
         """A worker that has this kernel and these memories."""
@@ -104,7 +120,7 @@ class Supply:
         if kernel.number in worker.kernels:
             return
         binary = kernel.binary
-        fd, data = self.exchange.room(len(binary.image))
+        fd, data = self.mine.exchange.room(len(binary.image))
         data[:] = np.frombuffer(binary.image, np.uint8)
         described = {"symbol": binary.symbol, "nbytes": len(binary.image), "options": binary.options}
         message = {"op": "load", "id": kernel.number, "unload": self._unused(worker), **described}
@@ -119,12 +135,13 @@ class Supply:
 
     def place(self, memory: CudaMemory) -> None:
         """Make a new copy. Where something else has its addresses, a fresh worker keeps them from its start: once."""
-        self.memory(self.worker(), memory)
-        missing = [each for each in recorded_ranges(memory.recorded.buffers) if each not in self._kept]
-        if missing and not self._as_recorded(memory):
-            self._kept += missing
-            self._drop_worker()
+        with self.guard:
             self.memory(self.worker(), memory)
+            missing = [each for each in recorded_ranges(memory.recorded.buffers) if each not in self._kept]
+            if missing and not self._as_recorded(memory):
+                self._kept += missing
+                self._drop_worker()
+                self.memory(self.worker(), memory)
 
     def addresses(self, memory: CudaMemory) -> dict[str, str]:
         """The condition that says where the unit of a copy is."""
@@ -136,7 +153,8 @@ class Supply:
 
     def _as_recorded(self, memory: CudaMemory) -> bool:
         """Whether one of the copies of its unit lies where that was recorded."""
-        return any(held.as_recorded for held in self._copies(memory))
+        with self.guard:
+            return any(held.as_recorded for held in self._copies(memory))
 
     def add(self, memory: CudaMemory) -> None:
         self.memories[memory] = self._alike[memory.recorded.alike][memory] = None
@@ -152,22 +170,33 @@ class Supply:
     def memory(self, worker: Worker, memory: CudaMemory) -> None:
         if memory.number in worker.copies:
             return
-        self.contents(worker, memory.recorded.before)
-        description = {**memory.description(), "as_recorded": self._first(worker, memory)}
-        answer = self.ask(worker, {"op": "make", **description}, f"unit {memory.unit.index}")
-        memory.placed(answer["addresses"], bool(answer["recorded"]))
-        worker.copies.add(memory.number)
+        with self.guard:
+            self.contents(worker, memory.recorded.before)
+            description = {**memory.description(), "as_recorded": self._first(worker, memory)}
+            answer = self.ask(worker, {"op": "make", **description}, f"unit {memory.unit.index}")
+            memory.placed(answer["addresses"], bool(answer["recorded"]))
+            worker.copies.add(memory.number)
+
+    def still(self, worker: Worker, memory: CudaMemory) -> None:
+        """Make a copy that a worker does not have; WorkerLost where what a launch left in it was lost with another."""
+        lost = memory.number not in worker.copies and not memory.stale
+        self.memory(worker, memory)
+        if lost:
+            raise WorkerLost("the CUDA worker was lost, and with it what a launch left in memory")
 
     def _first(self, worker: Worker, memory: CudaMemory) -> bool:
         """Whether no other copy of this unit lies where it was recorded; copies of others take turns there."""
         return not any(held.as_recorded and held.number in worker.copies for held in self._copies(memory))
 
     def contents(self, worker: Worker, contents: Contents) -> None:
-        if contents.number in worker.contents:
-            return
+        with self.guard:
+            if contents.number not in worker.contents:
+                self._put(worker, contents)
+
+    def _put(self, worker: Worker, contents: Contents) -> None:
         like = contents.like if contents.like and contents.like.number in worker.contents else None
         same = sorted(contents.same) if like else []
-        fd = contents.lay_out(self.exchange, same)
+        fd = contents.lay_out(self.mine.exchange, same)
         message = {"op": "contents", "id": contents.number, "buffers": [wired(each) for each in contents.buffers]}
         message |= {"like": like.number if like else None, "same": same}
         message["expected"] = contents.expected
@@ -199,15 +228,15 @@ class Supply:
         begin = perf_counter()
         try:
             reply = worker.ask(message, timeout_s=timeout_s or _SETUP_TIMEOUT_S, fds=fds)
-            self.spent[str(message["op"])] += perf_counter() - begin
-            self.spent["worker"] += float(reply["seconds"])
+            self.mine.spent[str(message["op"])] += perf_counter() - begin
+            self.mine.spent["worker"] += float(reply["seconds"])
         except TimeoutError:
-            self._drop_worker()
+            self._drop_worker(worker)
             if timeout_s is not None:
                 raise
             raise WorkerLost(f"the CUDA worker did not answer while {what}") from None
         except WorkerDied as death:
-            self._worker = None
+            self._drop_worker(worker)
             error = WorkerLost if death.from_outside else DeviceFault
             raise error(f"the CUDA worker was lost while at {what}: {death}") from None
         answer: dict[str, Any] = reply["answer"]
@@ -216,7 +245,7 @@ class Supply:
         if "error" in answer:
             lost = bool(answer["lost"])
             if lost:
-                self._drop_worker()
+                self._drop_worker(worker)
             raise failure(what, int(answer["code"]), str(answer["error"]), str(answer["call"]), lost=lost)
         if rules := message.get("rules"):
             worker.rules.add(rules[0])

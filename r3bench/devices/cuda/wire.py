@@ -1,4 +1,4 @@
-"""What travels between a CUDA device and its worker: JSON with its length in front, bulk data in shared files.
+"""What travels between a CUDA device and its worker: JSON behind its length, bulk data in shared files.
 
 The device takes from a worker's answer only numbers and short texts; nothing is unpickled.
 """
@@ -11,7 +11,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-_LENGTH = struct.Struct("<I")
+_HEAD = struct.Struct("<I")
+_LENGTH_BITS = 28  # of a head; the others count the files that come with the message
 _LARGEST = 1 << 26
 _AT_ONCE = 1 << 16
 
@@ -35,37 +36,44 @@ TYPES = {
 
 def send(channel: socket.socket, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
     body = json.dumps(message, separators=(",", ":")).encode()
-    data = _LENGTH.pack(len(body)) + body
+    data = _HEAD.pack(len(body) | len(fds) << _LENGTH_BITS) + body
     # Each call lets another thread of a busy process go first: there is one for most messages.
     sent = socket.send_fds(channel, [data], list(fds)) if fds else 0
     if sent < len(data):
         channel.sendall(memoryview(data)[sent:])
 
 
-def receive(channel: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """The next message and the files that came with it; only when it is answered another one may be sent.
+class Inbox:
+    """What comes from the other side of a channel, message by message; several may be under way."""
 
-    EOFError when the other side is gone, ValueError for junk.
-    """
-    data, fds, _, _ = socket.recv_fds(channel, _AT_ONCE, 1)
-    if not data:
-        raise EOFError("the other side closed the channel")
-    data += _exactly(channel, _LENGTH.size - len(data))
-    (length,) = _LENGTH.unpack_from(data)
-    if length > _LARGEST:
-        raise ValueError("a message of impossible size")
-    data += _exactly(channel, _LENGTH.size + length - len(data))
-    message = json.loads(data[_LENGTH.size :])
-    if not isinstance(message, dict):
-        raise ValueError("a message that is not an object")
-    return message, fds
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._data, self._fds = b"", list[int]()
 
+    def receive(self) -> tuple[dict[str, Any], list[int]]:
+        """The next message and the files that came with it: EOFError when the other side is gone, ValueError for
+        junk."""
+        (head,) = _HEAD.unpack(self._take(_HEAD.size))
+        length, count = head & (1 << _LENGTH_BITS) - 1, head >> _LENGTH_BITS
+        if length > _LARGEST:
+            raise ValueError("a message of impossible size")
+        message = json.loads(self._take(length))
+        if not isinstance(message, dict):
+            raise ValueError("a message that is not an object")
+        fds, self._fds = self._fds[:count], self._fds[count:]
+        return message, fds
 
-def _exactly(channel: socket.socket, count: int) -> bytes:
-    data = bytearray()
-    while len(data) < count:
-        part = channel.recv(min(count - len(data), 1 << 20))
-        if not part:
-            raise EOFError("the other side closed the channel")
-        data += part
-    return bytes(data)
+    def _take(self, count: int) -> bytes:
+        """The next bytes; what comes with them stays for the next message."""
+        parts = [self._data]
+        missing = count - len(self._data)
+        while missing > 0:
+            data, fds, _, _ = socket.recv_fds(self._channel, max(_AT_ONCE, min(missing, 1 << 20)), 1)
+            if not data:
+                raise EOFError("the other side closed the channel")
+            self._fds += fds
+            parts.append(data)
+            missing -= len(data)
+        whole = b"".join(parts)
+        self._data = whole[count:]
+        return whole[:count]

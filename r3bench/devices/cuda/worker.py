@@ -40,7 +40,7 @@ class Worker:
     """One context, and what there is in it."""
 
     def __init__(self, channel: socket.socket, index: int, ranges: Sequence[Range]) -> None:
-        self.channel = channel
+        self.channel, self.inbox = channel, wire.Inbox(channel)
         call(cuda.cuInit, 0)
         version = int(call(cuda.cuDriverGetVersion))
         if version < _OLDEST_DRIVER:
@@ -101,7 +101,7 @@ class Worker:
         """Answer requests until the device is gone or the context is lost."""
         while True:
             try:
-                message, fds = wire.receive(self.channel)
+                message, fds = self.inbox.receive()
             except EOFError:
                 return
             begin = time.perf_counter()
