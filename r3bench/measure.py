@@ -85,9 +85,15 @@ def _ranked(arm: Arm, ring: Ring, procedure: Procedure, rival: Sequence[float]) 
     """How many clones a ranking's windows take, and these windows."""
     few = min(procedure.few, procedure.windows)
     clones, (samples,) = fit([arm], ring, procedure, few)
-    while len(samples) < (most := few if surely_slower(samples, rival, procedure.margin) else procedure.windows):
-        more = (few if len(samples) < few else most) - len(samples)
-        samples += windows(arm, ring, clones, more, procedure.timeout_s)
+
+    def take(most: int) -> None:
+        if (more := most - len(samples)) > 0:
+            samples.extend(windows(arm, ring, clones, more, procedure.timeout_s))
+
+    take(few)
+    if not surely_slower(samples, rival, procedure.margin):
+        short = not ring.apart and clones * min(samples) <= 2 * procedure.window_ns
+        take(procedure.windows + procedure.spare * short)
     return clones, samples
 
 

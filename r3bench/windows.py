@@ -43,6 +43,7 @@ class Procedure:
     cold_bytes: int = 0
     flush: bool = False
     few: int = 3  # windows after which a ranking may be cut off
+    spare: int = 0  # windows that a ranking takes beyond those where they are no longer than twice what is asked for
     margin: float = 0.05  # by which a ranking's windows lie apart from a rival's before it is cut off
 
 
@@ -57,8 +58,11 @@ GPU = Procedure(
     window_ns=500_000.0, clones=1024, warm_up_ns=150_000_000.0, ring_bytes=1 << 33, cold_bytes=120_000_000, margin=0.01
 )
 # Making a graph of a launch takes longer than the launch of a small kernel: a ranking has few in its windows, and these
-# are as long as ranking needs.
-GPU_RANKING = replace(GPU, window_ns=250_000.0, clones=64, windows=5, warm_up_ns=1_000_000.0, cold_bytes=1, flush=True)
+# are as long as ranking needs. Once there is a graph, further short windows cost the host nothing: what is not cut off
+# has many.
+GPU_RANKING = replace(
+    GPU, window_ns=250_000.0, clones=64, windows=5, spare=15, warm_up_ns=1_000_000.0, cold_bytes=1, flush=True
+)
 
 # Memories of a window that a contest's candidate is launched on alone. One that is right there without computing on a
 # twentieth of them only is met with by 96 % of the contests, and a claim takes two.

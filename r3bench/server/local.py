@@ -57,7 +57,7 @@ from r3bench.toolchain.cache import user_cache
 from r3bench.windows import procedure_for
 
 SWITCH_S = 5e-5
-AT_DEVICE = 3  # requests at a device that queues: one is timed, one verified, and of one the outcome is written down
+AT_DEVICE = 3  # requests at a device that queues: one is timed, one waits for that, one is verified
 REMEMBERED = 1024  # outcomes by their code, 8 KB each: a search of one text tries some hundred configurations
 RECORDED = 64  # recorded kernels that are built or read already
 

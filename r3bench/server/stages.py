@@ -58,14 +58,14 @@ class Turns:
 
     @contextmanager
     def shared(self) -> Iterator[TakesTime]:
-        """A turn to verify, and with what it gives one to be timed, in which the next request may verify."""
+        """A turn to verify and, with what it gives, the next to be timed, while another request may verify."""
         with ExitStack() as verifying:
             verifying.enter_context(self._verifying)
 
             @contextmanager
             def timed() -> Iterator[None]:
+                verifying.close()
                 with self._timed:
-                    verifying.close()
                     yield
 
             yield timed

@@ -1,9 +1,10 @@
 """What the replay server achieves, one line a figure; each part ends within its seconds.
 
 - *rate*: distinct verified binaries a second of known sources under configurations drawn at random, over all kernels of
-  captures/miniweather, ranked; the share of the time in which the device's stage, by NVML the GPU, and this process (of
-  one processor, for one thread runs at a time) were at work; and the median milliseconds of each stage. Asked on an
-  H200 with 16 cores: 120 a second over 2,000, GPU half busy. On two cores of a CPU: 15 configurations a second.
+  captures/miniweather, ranked, until there are 2,000; the share of the time in which the device's stage, by NVML the
+  GPU, and this process (of one processor, for one thread runs at a time) were at work; and the median milliseconds of
+  each stage. Asked on an H200 with 16 cores: 120 a second over 2,000, GPU half busy. On two cores of a CPU: 15
+  configurations a second.
 - *source*: from a source that was never seen to its verdict. Asked on the H200: 120 ms.
 - *cold*: the same evaluation in a process of its own each time, against the resident server. Asked: 50 times.
 - *rebuild*: nvcc and a run of the application for each candidate, against the same. Asked: 20 times.
@@ -31,7 +32,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from itertools import count, cycle, islice
+from itertools import count, cycle, islice, takewhile
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -66,6 +67,7 @@ ROOT = Path(__file__).parents[2]
 CORES = len(os.sched_getaffinity(0))
 IN_FLIGHT = 4 * CORES
 SECONDS = {"rate": 40, "source": 15, "cold": 20, "rebuild": 30, "kill": 40, "growth": 60, "large": 30, "dask": 25}
+DISTINCT = 2000
 MIB = 1 << 20
 
 
@@ -93,7 +95,11 @@ def requests(server: ReplayServer, found: Sequence[Capture]) -> Iterator[tuple[C
 
 
 def stream(
-    server: ReplayServer, wanted: Iterator[tuple[Capture, Variant]], most: int, seconds: float
+    server: ReplayServer,
+    wanted: Iterator[tuple[Capture, Variant]],
+    most: int,
+    seconds: float,
+    seen: Callable[[Outcome], object] = id,
 ) -> tuple[list[Outcome], Counter[int], float]:
     """Outcomes of as many requests as there is time for, how often each was answered, and the seconds it took."""
     outcomes: list[Outcome] = []
@@ -105,6 +111,7 @@ def stream(
         with guard:
             answers[number] += 1
             outcomes.append(future.result())
+            seen(outcomes[-1])
         room.release()
 
     for number, (capture, variant) in enumerate(islice(wanted, most)):
@@ -156,18 +163,26 @@ class Watch:
 
 
 def rate(device: str, seconds: float, cache: Path) -> None:
-    found = captures()
+    found, binaries = captures(), set[tuple[str, str | None]]()
+
+    def seen(outcome: Outcome) -> None:
+        if outcome.verdict.status is Status.MATCH:
+            binaries.add((outcome.capture, outcome.binary))
+
     with ReplayServer(device, cache=cache) as server:
         warmed(server, found)
         watch, cpu = Watch(), process_time()
-        outcomes, _, took = stream(server, requests(server, found), 20_000, seconds)
+        wanted = takewhile(lambda _: len(binaries) < DISTINCT, requests(server, found))
+        outcomes, _, took = stream(server, wanted, 20_000, seconds, seen)
         busy, cpu = watch.percent(), process_time() - cpu
     matched = [outcome for outcome in outcomes if outcome.verdict.status is Status.MATCH]
-    binaries = {(outcome.capture, outcome.binary) for outcome in matched}
     on_device = sum(s for o in outcomes for name, s in o.stages if name in ("load", "verify", "time"))
     print(f"rate     {len(binaries) / took:.1f} distinct verified binaries/s ({len(binaries)} in {took:.1f} s)")
     print(f"rate     {len(outcomes) / took:.1f} configurations/s, {len(matched)} of {len(outcomes)} match")
-    print(f"rate     device stage at work {on_device / took:.0%} of the time, GPU by NVML {busy:.0f} %")
+    print(f"rate     device stage at work {on_device / took:.0%} of the time (of 200 %), GPU by NVML {busy:.0f} %")
+    ranked = [outcome.measurement for outcome in matched if outcome.measurement]
+    few, taken = sum(each.cut_ns is not None for each in ranked), sum(len(each.samples_ns) for each in ranked)
+    print(f"rate     {taken / len(ranked):.1f} windows a ranking, {few / len(ranked):.0%} of which were cut off")
     print(
         f"rate     this process at work {cpu / took:.0%} of the time, {1e3 * cpu / len(outcomes):.1f} ms an evaluation"
     )

@@ -202,11 +202,10 @@ class Launches:
         kernel = self._ready(identity, copies, shape)
         carried = [symbol for symbol in copies[0].variables if symbol in written and kernel.variable(symbol)]
         launches = [partial(self._step, kernel, copy, shape, carried) for copy in copies]
-        graph = self._graph((identity, key, shape), launches)
         for events in self._pairs(times):
-            prepare()
+            prepare()  # a graph with copies in it can be made only when memory is open
             self._move_variables(kernel, copies[0], inward=True)
-            graph.start(self._stream, events)
+            self._graph((identity, key, shape), launches).start(self._stream, events)
         if not carried:
             self._move_variables(kernel, copies[-1], inward=False)
         call(cuda.cuStreamSynchronize, self._stream)
