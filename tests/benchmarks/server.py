@@ -99,7 +99,7 @@ def stream(
     wanted: Iterator[tuple[Capture, Variant]],
     most: int,
     seconds: float,
-    seen: Callable[[Outcome], object] = id,
+    seen: Callable[[Outcome], object] = lambda outcome: None,
 ) -> tuple[list[Outcome], Counter[int], float]:
     """Outcomes of as many requests as there is time for, how often each was answered, and the seconds it took."""
     outcomes: list[Outcome] = []

@@ -51,6 +51,14 @@ def main(channel: socket.socket) -> None:
             channel.close()
             time.sleep(1.5)
             end()
+        if message["op"] in ("end", "lose"):
+            inbox.receive()  # another request is under way
+            if message["op"] == "end":
+                sys.exit("out of order")
+            wire.send(
+                channel, {"answer": {"error": "UNKNOWN", "code": 700, "call": "it", "lost": True}, "seconds": 0.0}
+            )
+            return
         send(channel, {"answer": message, "seconds": 0.0}, "answering")
         if reached("idle"):
             end()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from time import sleep
 
 import pytest
 
 from r3bench.devices.cuda import process
 from r3bench.devices.cuda.supply import Supply
-from r3bench.errors import WorkerLost
+from r3bench.errors import DeviceFault, WorkerLost
 from r3bench.replay.failures import again
 
 
@@ -37,3 +39,33 @@ def test_a_killed_worker_is_told_from_one_that_failed(supply: Supply, monkeypatc
     monkeypatch.setenv("R3BENCH_ENDS_AT", "answering")
     with pytest.raises(WorkerLost, match="asking: it was killed by SIGKILL"):
         supply.ask(supply.worker(), {"op": "echo"}, "asking")
+
+
+def test_every_thread_gets_the_answer_to_what_it_asked(supply: Supply, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("R3BENCH_ENDS_AT", "never")
+    worker = supply.worker()
+
+    def asked(number: int) -> bool:
+        message = {"op": "echo", "number": number, "text": number * "x"}
+        return supply.ask(worker, message, "asking") == message
+
+    with ThreadPoolExecutor(3) as threads:
+        assert all(threads.map(asked, range(300)))
+    assert supply.worker() is worker
+
+
+@pytest.mark.parametrize("op", ["end", "lose"])
+def test_only_the_request_that_ends_a_worker_is_blamed(
+    supply: Supply, monkeypatch: pytest.MonkeyPatch, op: str
+) -> None:
+    monkeypatch.setenv("R3BENCH_ENDS_AT", "never")
+    worker = supply.worker()
+    with ThreadPoolExecutor(1) as other:
+        blamed = other.submit(supply.ask, worker, {"op": op}, "asking")
+        while not worker.waits:
+            sleep(0.001)
+        with pytest.raises(WorkerLost, match="it ended at what was asked of it before"):
+            supply.ask(worker, {"op": "echo"}, "waiting")
+        with pytest.raises(DeviceFault):
+            blamed.result(60)
+    assert supply.ask(supply.worker(), {"op": "echo"}, "asking") == {"op": "echo"}

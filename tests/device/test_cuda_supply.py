@@ -303,6 +303,18 @@ def test_after_a_failure_everything_is_there_again(
     assert WORKERS[-1].ops()[: 3 if lost else 0] == (["load", "contents", "make"] if lost else [])
 
 
+def test_what_a_launch_left_is_not_judged_where_it_was_lost_with_its_worker(device: CudaDevice) -> None:
+    one, kernel = lone(), device.load(binary("double"))
+    memory = device.allocate(one.unit, one.before)
+    device.launch(kernel, memory, one.unit.launch)
+    WORKERS[0].living = False
+    with pytest.raises(WorkerLost, match="what a launch left"):
+        device.compare(memory, one.before)
+    device.restore(memory)
+    device.launch(kernel, memory, one.unit.launch)
+    assert device.compare(memory, one.expect(x=2 * np.arange(1.0, 9.0))).status is Status.MATCH
+
+
 @pytest.mark.parametrize(("most_edges", "downloads"), [(1 << 14, 0), (1, 1)])
 def test_rules_for_single_elements_are_for_the_gpu(
     device: CudaDevice, monkeypatch: pytest.MonkeyPatch, most_edges: int, downloads: int

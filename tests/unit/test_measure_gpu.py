@@ -38,6 +38,7 @@ PROGRAMS = {
     "short": Program(add, 8_000),
     "short, slower": Program(add, 8_150),
     "long": Program(add, 50_000),
+    "hour": Program(add, 600_000),
     "long, slower": Program(add, 51_000),
 }
 QUICK = replace(GPU, warm_up_ns=0.0, cold_bytes=0, windows=3)
@@ -211,3 +212,12 @@ def test_launches_apart_warm_up_by_the_clock(monkeypatch: pytest.MonkeyPatch, de
     monkeypatch.setattr("r3bench.windows.perf_counter_ns", lambda: next(now))
     assert fit([arm(device, "tiny")], ring, GPU)[0] == APART
     assert device.evicted < 1000
+
+
+@pytest.mark.parametrize(("name", "rival", "count"), [("tiny", (), 20), ("tiny", (1_000.0,), 3), ("hour", (), 5)])
+def test_a_ranking_has_more_windows_where_they_are_short(
+    device: Gpu, name: str, rival: tuple[float, ...], count: int
+) -> None:
+    ring, check = staged(device)
+    found = rank(arm(device, name), ring, check, GPU_RANKING, rival)
+    assert (len(found.samples_ns), found.cut_ns) == (count, max(rival, default=None))

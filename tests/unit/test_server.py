@@ -6,7 +6,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, wait
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -32,7 +32,7 @@ from r3bench.model import (
 from r3bench.overrides import tolerance_path
 from r3bench.server import ReplayServer
 from r3bench.server import local as server
-from r3bench.server.resident import Latest, Resident, timing_lock
+from r3bench.server.resident import Latest, Resident, TimingLock, timing_lock
 from r3bench.server.stages import when_all
 from r3bench.stats import Decision
 from r3bench.testing import FakeDevice, FakeLaunch, Program
@@ -472,6 +472,16 @@ def test_other_threads_give_way_while_a_clock_runs(recorded: Capture) -> None:
     assert sys.getswitchinterval() == before
 
 
+def test_a_lock_whose_file_was_deleted_still_locks(tmp_path: Path) -> None:
+    held, other = TimingLock(tmp_path / "lock"), TimingLock(tmp_path / "lock")
+    with held:
+        assert not other.acquire(0.01)
+    (tmp_path / "lock").unlink()
+    with held:
+        assert not other.acquire(0.01)
+    assert other.acquire(0.01)
+
+
 def test_closing_does_not_wait_for_another_process(opener: Opener, recorded: Capture) -> None:
     opened = ReplayServer(opener, compiler=FakeCompiler())
     with timing_lock(opened.device.name):
@@ -502,6 +512,89 @@ def test_builds_wait_while_a_claim_is_timed(recorded: Capture) -> None:
         go_on.set()
         assert contest.result(60).decision is Decision.SAME
         assert later.result(60).verdict.status is Status.MATCH
+
+
+class Queueing(FakeDevice):
+    """Two threads may ask it at once. Windows of the kernel ``held`` wait until they may ``go_on``; what is launched
+    beside windows is noted, and ``loses`` counts the windows in which its worker is lost."""
+
+    def __init__(self) -> None:
+        super().__init__(programs(), name="queueing")
+        self.queues, self.orders, self.loses = True, ("forward",), 0
+        self.held, self.launched = "", list[str]()
+        self.timing, self.go_on = threading.Event(), threading.Event()
+        self._timed = 0
+
+    def launch(self, kernel: Kernel, memory: Memory, launch: LaunchConfig, **how: Any) -> None:
+        if threading.get_ident() != self._timed:
+            self.launched.append(kernel.binary.image.decode().partition("#")[0])
+        super().launch(kernel, memory, launch, **how)
+
+    def window(self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, **how: Any) -> float:
+        if self.loses:
+            self.loses -= 1
+            raise WorkerLost("killed by what another thread asked")
+        if kernel.binary.image.decode().startswith(f"{self.held}#"):
+            self.timing.set()
+            assert self.go_on.wait(60)
+        self._timed = threading.get_ident()
+        try:
+            return super().window(kernel, memories, launch, **how)
+        finally:
+            self._timed = 0
+
+
+@pytest.fixture
+def queueing(recorded: Capture) -> Iterator[tuple[Queueing, ReplayServer]]:
+    device = Queueing()
+    with ReplayServer(lambda: device, compiler=FakeCompiler()) as opened:
+        opened.submit(recorded, Variant()).result(60)
+        yield device, opened
+
+
+def test_a_device_that_queues_verifies_one_while_another_is_timed(
+    queueing: tuple[Queueing, ReplayServer], recorded: Capture
+) -> None:
+    device, opened = queueing
+    device.held = "quick"
+    first = opened.submit(recorded, variant("quick"))
+    assert device.timing.wait(60)
+    second, wrong = (opened.submit(recorded, variant(name)) for name in ("slow", "wrong"))
+    contest = opened.compare(recorded, 0, variant("narrow"), variant("racing"))
+    assert wrong.result(60).verdict.status is Status.MISMATCH
+    assert device.launched.count("slow") == 1
+    assert not {"narrow", "racing"} & set(device.launched)  # a contest has the device alone
+    assert [future.done() for future in (first, second)] == [False, False]
+    device.go_on.set()
+    assert [future.result(60).verdict.status for future in (first, second)] == [Status.MATCH] * 2
+    assert contest.result(60).decision is not None
+
+
+def test_the_same_code_that_comes_while_it_is_timed_is_not_replayed(
+    queueing: tuple[Queueing, ReplayServer], recorded: Capture
+) -> None:
+    device, opened = queueing
+    device.held = "quick"
+    first = opened.submit(recorded, variant("quick"), timing="once")
+    assert device.timing.wait(60)
+    same = variant("quick", configuration=Configuration(pipeline="O2"))
+    second = opened.submit(recorded, same, timing="once")
+    until(second.running)
+    device.go_on.set()
+    assert first.result(60).measurement == second.result(60).measurement
+    assert device.launched.count("quick") == 1
+
+
+def test_what_lost_its_worker_to_another_request_has_the_device_alone_the_next_time(
+    queueing: tuple[Queueing, ReplayServer], recorded: Capture
+) -> None:
+    device, opened = queueing
+    device.loses = 1
+    assert opened.submit(recorded, variant("quick")).result(60).measurement is not None
+    assert device.launched.count("quick") == 2
+    device.loses = 4  # alone, it tries three times more
+    found = opened.submit(recorded, variant("slow")).result(60)
+    assert (found.verdict.status, found.measurement) == (Status.FAULT, None)
 
 
 def test_the_same_code_and_launch_is_replayed_once_where_that_will_do(

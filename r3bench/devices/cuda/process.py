@@ -98,8 +98,8 @@ class Worker:
     def alive(self) -> bool:
         """Whether it still listens; an idle worker sends nothing, so anything to read is its end."""
         with self._asking:
-            if self._failed or self._asked != self._answered:
-                return not self._failed  # whoever waits for an answer learns of its end
+            if self._failed or self.waits:
+                return not self._failed  # who waits for an answer learns of its end
             try:
                 self._channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
             except BlockingIOError:
@@ -107,6 +107,11 @@ class Worker:
             except OSError:
                 return False
             return False
+
+    @property
+    def waits(self) -> bool:
+        """Whether somebody waits for an answer."""
+        return self._asked != self._answered
 
     def ask(self, message: dict[str, Any], *, timeout_s: float, fds: Sequence[int] = ()) -> dict[str, Any]:
         """Send a request and wait for its answer: TimeoutError, or WorkerDied. Its time begins with its turn; where
@@ -135,7 +140,7 @@ class Worker:
         except BlockingIOError:
             raise TimeoutError from None
         except OSError:
-            raise self._end() if self._asked == self._answered else _behind() from None
+            raise _behind() if self.waits else self._end() from None
         except BaseException:  # an interrupt: half a request may have been sent
             self.close()
             raise
