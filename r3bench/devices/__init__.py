@@ -59,7 +59,8 @@ class Device(Protocol):
     def spent(self) -> Mapping[str, float]:
         """Seconds by what this thread's requests were spent on, for finding out where time goes; names are its own.
 
-        They may overlap: ``worker`` is how long its process was at work at what the others waited for.
+        They may overlap: ``worker`` is how long its process was at work at what the others waited for. ``turn`` is in
+        none: how long they waited for what another thread had asked before.
         """
 
     def allocate(self, unit: ReplayUnit, before: Mapping[str, Bytes]) -> Memory:

@@ -66,12 +66,12 @@ class Trial:
         refuse_other_parameters(self.built, self.placement.material.capture)
         refuse_hidden_state(self.built, self.placement.material.unit)
         refuse_outside_reads(self.built, self.placement.material)
-        begin = perf_counter()
+        begin = self._now()
         kernel = self.placement.device.load(self.built.binary)
         self.arm = Arm(kernel, remix.launch_for(self.placement.material.unit, self.variant), self.name)
-        loaded = perf_counter()
+        loaded = self._now()
         verdict = self.placement.verify(self.arm, timeout_s, orders)
-        self.stages += [("load", loaded - begin), ("verify", perf_counter() - loaded)]
+        self.stages += [("load", loaded - begin), ("verify", self._now() - loaded)]
         return verdict
 
     def explain(self, build: Future[Built], timeout_s: float) -> None:
@@ -111,7 +111,7 @@ class Trial:
         """Time the verified arm for a ranking; a candidate that fails meanwhile loses its match."""
         arm = self.arm
         assert arm is not None
-        begin = perf_counter()
+        begin = self._now()
 
         def ranked() -> Measurement:
             self.placement.classify(arm, procedure.timeout_s)
@@ -122,17 +122,17 @@ class Trial:
             self.verdict = found.verdict
         else:
             self.measurement = replace(found, conditions=(*found.conditions, *self.placement.spread))
-        self.stages.append(("time", perf_counter() - begin))
+        self.stages.append(("time", self._now() - begin))
 
     def verify_in_order(self, order: str, timeout_s: float) -> None:
         """Run what was ranked in another order of threads; unless it matches, its time is dropped."""
-        arm, begin = self.arm, perf_counter()
+        arm, begin = self.arm, self._now()
         assert arm is not None
         found = attempt(lambda: self.placement.verify(arm, timeout_s, (order,)))
         self.verdict = found.verdict if isinstance(found, Failure) else found
         if not self.matches:
             self.measurement = None
-        took = perf_counter() - begin
+        took = self._now() - begin
         self.stages = [(name, spent + took if name == "verify" else spent) for name, spent in self.stages]
 
     def outcome(self) -> Outcome:
@@ -149,6 +149,10 @@ class Trial:
             facts=self.arm.kernel.binary.facts if self.arm else self.built.binary.facts if self.built else (),
             stages=(*self.stages, *self._parts()),
         )
+
+    def _now(self) -> float:
+        """A clock that stands still while this waits for what another request asked of the device."""
+        return perf_counter() - self.placement.device.spent.get("turn", 0.0)
 
     def _parts(self) -> Iterator[tuple[str, float]]:
         """What the device spent its stages on; a colon tells a part from a stage."""

@@ -63,7 +63,7 @@ class FakeWorker:
         for number in message.get("restore", []):
             self._restore(self._copies[number])
         answer: dict[str, Any] = getattr(self, {"contents": "put"}.get(message["op"], message["op"]))(message, *fds)
-        return {"answer": answer, "seconds": 0.25}
+        return {"answer": answer, "seconds": 0.25, "waited": 0.0}
 
     def ops(self) -> list[str]:
         return [message["op"] for message in self.said]

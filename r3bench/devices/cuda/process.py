@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Condition, Lock, RLock
+from time import perf_counter
 from typing import Any
 
 from r3bench.devices.cuda import survey, wire
@@ -114,17 +115,13 @@ class Worker:
         return self._asked != self._answered
 
     def ask(self, message: dict[str, Any], *, timeout_s: float, fds: Sequence[int] = ()) -> dict[str, Any]:
-        """Send a request and wait for its answer: TimeoutError, or WorkerDied. Its time begins with its turn; where
-        what another thread asked before ends the worker, it died from outside."""
+        """Send a request and wait for its answer: TimeoutError, or WorkerDied. Its time begins with its turn, which it
+        ``waited`` for so many seconds; where what another thread asked before ends the worker, it died from outside."""
         with self._asking:
             turn = self._asked
             self._send(message, fds)
             self._asked += 1
-        with self._turns:
-            self._turns.wait_for(lambda: self._failed or self._answered == turn)
-            if self._failed:
-                raise _behind()
-        failed = True
+        waited, failed = self._wait(turn), True
         try:
             reply = self._answer(timeout_s)
             failed = bool(reply["answer"].get("lost"))
@@ -132,7 +129,17 @@ class Worker:
             with self._turns:
                 self._failed, self._answered = failed, turn + 1
                 self._turns.notify_all()
-        return reply
+        return {**reply, "waited": waited}
+
+    def _wait(self, turn: int) -> float:
+        """Wait for what was asked before: for so many seconds."""
+        begin = perf_counter()
+        with self._turns:
+            before = self._answered != turn
+            self._turns.wait_for(lambda: self._failed or self._answered == turn)
+            if self._failed:
+                raise _behind()
+        return perf_counter() - begin if before else 0.0
 
     def _send(self, message: dict[str, Any], fds: Sequence[int]) -> None:
         try:

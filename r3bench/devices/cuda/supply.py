@@ -228,8 +228,10 @@ class Supply:
         begin = perf_counter()
         try:
             reply = worker.ask(message, timeout_s=timeout_s or _SETUP_TIMEOUT_S, fds=fds)
-            self.mine.spent[str(message["op"])] += perf_counter() - begin
+            self.mine.spent[str(message["op"])] += perf_counter() - begin - reply["waited"]
             self.mine.spent["worker"] += float(reply["seconds"])
+            if reply["waited"]:
+                self.mine.spent["turn"] += reply["waited"]
         except TimeoutError:
             self._drop_worker(worker)
             if timeout_s is not None:
