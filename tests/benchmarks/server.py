@@ -127,7 +127,8 @@ def stream(
 
 def warmed(server: ReplayServer, found: Sequence[Capture]) -> None:
     for future in [server.submit(capture, Variant()) for capture in found]:
-        assert future.result(120).verdict.status is Status.MATCH
+        verdict = future.result(120).verdict
+        assert verdict.status is Status.MATCH, verdict
 
 
 def stages(outcomes: Sequence[Outcome]) -> str:
