@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import log
+from math import inf, log
 
 from r3bench.devices import Device
 from r3bench.model import Measurement
@@ -23,7 +23,6 @@ from r3bench.stats import (
     compared,
     decide,
     signed_rank_interval,
-    surely_slower,
 )
 from r3bench.windows import (
     CPU,
@@ -36,6 +35,7 @@ from r3bench.windows import (
     confirm_alone,
     deciding_cache,
     fit,
+    in_window,
     refuse_too_fast,
     warm,
     was_short,
@@ -69,7 +69,7 @@ def rank(
     clones, samples = _ranked(arm, ring, procedure, rival)
     if was_short(ring, procedure, clones, min(samples)):
         clones, samples = _ranked(arm, ring, procedure, rival)
-    confirm(arm, ring, clones, check, random.Random(arm.kernel.binary.sha256))
+    confirm(arm, ring, clones, check, _drawn(arm))
     refuse_too_fast(arm, ring, clones, samples)
     conditions = {"procedure": "rank", "clones": str(clones), **ring.device.conditions()}
     conditions |= _method(ring, clones) | _launch_bound(ring.device, min(samples))
@@ -83,18 +83,29 @@ def rank(
 
 def _ranked(arm: Arm, ring: Ring, procedure: Procedure, rival: Sequence[float]) -> tuple[int, list[float]]:
     """How many clones a ranking's windows take, and these windows."""
-    few = min(procedure.few, procedure.windows)
-    clones, (samples,) = fit([arm], ring, procedure, few)
 
-    def take(most: int) -> None:
-        if (more := most - len(samples)) > 0:
-            samples.extend(windows(arm, ring, clones, more, procedure.timeout_s))
+    def more(arm: Arm, clones: int, samples: Sequence[float] = ()) -> list[float]:
+        """Windows beyond those there are: few of an arm that is surely slower, fewer where they are long."""
+        slower = (1 + procedure.margin) * max(rival, default=inf)
+        long = 0.0 if ring.apart else 2 * procedure.window_ns / clones
+        most = procedure.windows + procedure.spare
+        stops = (min(procedure.few, procedure.windows), slower), (procedure.windows, long), (most, 0.0)
+        done, least = len(samples), min(samples, default=inf)
+        if any(count <= done and least > ns for count, ns in stops):
+            return []
+        left = [(count - done, ns) for count, ns in stops if count > done and ns < least]
+        judged = _drawn(arm).choice(in_window(ring, clones))
+        return windows(arm, ring, clones, most - done, procedure.timeout_s, left, judged)
 
-    take(few)
-    if not surely_slower(samples, rival, procedure.margin):
-        short = not ring.apart and clones * min(samples) <= 2 * procedure.window_ns
-        take(procedure.windows + procedure.spare * short)
+    clones, (samples,) = fit([arm], ring, procedure, more)
+    while found := more(arm, clones, samples):
+        samples += found
     return clones, samples
+
+
+def _drawn(arm: Arm) -> random.Random:
+    """Chance by which the launch of a ranking that is judged is drawn."""
+    return random.Random(arm.kernel.binary.sha256)
 
 
 def _widened(terms: Terms, device: Device, ns: float) -> Terms:

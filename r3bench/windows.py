@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from time import perf_counter_ns
+from typing import Any
 
-from r3bench.devices import Bytes, Device, Kernel, Memory
+from r3bench.devices import Bytes, Device, Kernel, Memory, Stops
 from r3bench.errors import CandidateFailure, LaunchError
 from r3bench.model import LaunchConfig, ReplayUnit, Status, Target, Verdict
 
@@ -144,14 +145,18 @@ class Ring:
             self.device.release(self._memories.pop())
 
 
-def windows(arm: Arm, ring: Ring, launches: int, times: int, timeout_s: float) -> list[float]:
-    """So many times: launch once on each of so many restored memories. Nanoseconds per launch; ArmFailed if the arm
-    does."""
+def windows(
+    arm: Arm, ring: Ring, launches: int, times: int, timeout_s: float, stops: Stops = (), judged: Memory | None = None
+) -> list[float]:
+    """So many times: launch once on each of so many restored memories. Nanoseconds per launch, as in ``stops``; see
+    :meth:`Device.windows`. ArmFailed if the arm does."""
     if ring.apart:
+        times = min([times, *(count for count, _ in stops)])
         alone = _timed(arm, ring, ring.take(1), timeout_s, times * launches, flush=True)
         return [sum(alone[at : at + launches]) / launches for at in range(0, len(alone), launches)]
-    memories = ring.take(launches)
-    return [ns / launches for ns in _timed(arm, ring, memories, timeout_s, times, flush=ring.flushed)]
+    whole = [(count, launches * ns) for count, ns in stops]
+    how: dict[str, Any] = {"flush": ring.flushed, "stops": whole, "judged": judged}
+    return [ns / launches for ns in _timed(arm, ring, ring.take(launches), timeout_s, times, **how)]
 
 
 def window(arm: Arm, ring: Ring, launches: int, timeout_s: float) -> float:
@@ -160,10 +165,10 @@ def window(arm: Arm, ring: Ring, launches: int, timeout_s: float) -> float:
 
 
 def _timed(
-    arm: Arm, ring: Ring, memories: Sequence[Memory], timeout_s: float, times: int = 1, *, flush: bool = False
+    arm: Arm, ring: Ring, memories: Sequence[Memory], timeout_s: float, times: int = 1, **how: Any
 ) -> list[float]:
     try:
-        return ring.device.windows(arm.kernel, memories, arm.launch, times, flush=flush, timeout_s=timeout_s)
+        return ring.device.windows(arm.kernel, memories, arm.launch, times, timeout_s=timeout_s, **how)
     except CandidateFailure as failure:
         raise ArmFailed(arm.name, failure) from failure
 
@@ -189,7 +194,12 @@ def warm(arm: Arm, ring: Ring, launches: int, check: Check, procedure: Procedure
 
 def confirm(arm: Arm, ring: Ring, launches: int, check: Check, chance: random.Random) -> None:
     """Judge the memory that one of a window's launches left behind; ArmFailed unless it matches."""
-    _confirm(arm, chance.choice(ring.take(1 if ring.apart else launches)), check)
+    _confirm(arm, chance.choice(in_window(ring, launches)), check)
+
+
+def in_window(ring: Ring, launches: int) -> Sequence[Memory]:
+    """The memories of a window."""
+    return ring.take(1 if ring.apart else launches)
 
 
 def confirm_alone(arm: Arm, ring: Ring, launches: int, check: Check, chance: random.Random, timeout_s: float) -> None:
@@ -197,7 +207,7 @@ def confirm_alone(arm: Arm, ring: Ring, launches: int, check: Check, chance: ran
 
     A launch of a window finds the results of those before it beside its own memory, and may copy them.
     """
-    memories = ring.take(1 if ring.apart else launches)
+    memories = in_window(ring, launches)
     for memory in chance.sample(memories, min(ALONE, len(memories))):
         _timed(arm, ring, [memory], timeout_s)
         _confirm(arm, memory, check)
@@ -272,11 +282,24 @@ def was_short(ring: Ring, procedure: Procedure, clones: int, launch_ns: float) -
     return ring.fitted > clones
 
 
-def fit(arms: Sequence[Arm], ring: Ring, procedure: Procedure, known: int = 1) -> tuple[int, list[list[float]]]:
+def fit(
+    arms: Sequence[Arm],
+    ring: Ring,
+    procedure: Procedure,
+    known: Callable[[Arm, int], list[float]] | None = None,
+) -> tuple[int, list[list[float]]]:
     """Warm up, and find how many launches make a window of the fastest arm long enough, or as long as memory allows.
 
-    Also each arm's windows of that many launches, in nanoseconds per launch: so many where the number was ``known``.
+    Also each arm's windows of that many launches, in nanoseconds per launch; ``known`` takes them where the number is.
     """
+
+    def some(arm: Arm, clones: int) -> list[float]:
+        # The least of three: a window that was disturbed must not pass for one that is long enough. Where the number
+        # is known already, one will do: restoring many clones is most of what a short kernel's window costs.
+        if not 1 < clones <= ring.fitted:
+            return windows(arm, ring, clones, 3, procedure.timeout_s)
+        return known(arm, clones) if known else windows(arm, ring, clones, 1, procedure.timeout_s)
+
     cold = max(2, ceil(procedure.cold_bytes / ring.clone_bytes)) if procedure.cold_bytes else 1
     clones, spent, begin = len(ring.take(min(ring.most(procedure), cold))), 0.0, perf_counter_ns()
     ring.apart = cold > 1 and (clones < 2 or not ring.relocatable)
@@ -287,10 +310,7 @@ def fit(arms: Sequence[Arm], ring: Ring, procedure: Procedure, known: int = 1) -
     while True:
         if not ring.apart:
             clones = len(ring.take(clones))
-        # The least of three: a window that was disturbed must not pass for one that is long enough. Where the number
-        # is known already, one will do: restoring many clones is most of what a short kernel's window costs.
-        tries = known if 1 < clones <= ring.fitted else 3
-        times = [windows(arm, ring, clones, tries, procedure.timeout_s) for arm in arms]
+        times = [some(arm, clones) for arm in arms]
         spent += clones * sum(map(sum, times))
         if ring.apart or ring.flushed:  # what is restored and flushed in between keeps a GPU at work, and takes longer
             spent = max(spent, perf_counter_ns() - begin)

@@ -22,6 +22,10 @@ from r3bench.model import Binary, LaunchConfig, ReplayUnit, Target, Verdict
 Bytes = NDArray[np.uint8]
 
 
+# After how many windows there are enough, if each took longer than so many nanoseconds.
+Stops = Sequence[tuple[int, float]]
+
+
 class Memory(Protocol):
     """A unit's memory on a device; only the device that made it looks inside."""
 
@@ -143,9 +147,12 @@ class Device(Protocol):
         times: int,
         *,
         flush: bool = False,
+        stops: Stops = (),
+        judged: Memory | None = None,
         timeout_s: float = 60.0,
     ) -> list[float]:
-        """So many windows in a row, each on restored memories, with ``flush`` each after :meth:`evict`."""
+        """So many windows in a row, each on restored memories, with ``flush`` each after :meth:`evict`; no more after
+        the first of ``stops``. ``judged`` is what of the memories will be compared then, if that is known."""
 
     def evict(self) -> None:
         """Push the units' data out of the caches before the next launch, for a cold measurement."""
@@ -168,17 +175,23 @@ def windows_one_by_one(
     times: int,
     *,
     flush: bool,
+    stops: Stops,
     timeout_s: float,
 ) -> list[float]:
     """:meth:`Device.windows` by a device's other verbs."""
-    found = []
-    for _ in range(times):
+    found: list[float] = []
+    while len(found) < times and not stopped(found, stops):
         for memory in dict.fromkeys(memories):
             device.restore(memory)
         if flush:
             device.evict()
         found.append(device.window(kernel, memories, launch, timeout_s=timeout_s))
     return found
+
+
+def stopped(found: Sequence[float], stops: Stops) -> bool:
+    """Whether so many windows are enough: one of the stops is here, and each took longer than it says."""
+    return any(len(found) == count and min(found) > longest for count, longest in stops)
 
 
 @dataclass(frozen=True, slots=True)

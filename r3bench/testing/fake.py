@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r3bench.compare import Tolerance, judge
-from r3bench.devices import Bytes, Kernel, Memory, windows_one_by_one
+from r3bench.devices import Bytes, Kernel, Memory, Stops, windows_one_by_one
 from r3bench.errors import DeviceFault, LaunchError
 from r3bench.model import Binary, LaunchConfig, ReplayUnit, Target, Verdict
 
@@ -223,9 +223,12 @@ class FakeDevice:
         times: int,
         *,
         flush: bool = False,
+        stops: Stops = (),
+        judged: Memory | None = None,
         timeout_s: float = 60.0,
     ) -> list[float]:
-        return windows_one_by_one(self, kernel, memories, launch, times, flush=flush, timeout_s=timeout_s)
+        how: dict[str, Any] = {"flush": flush, "stops": stops, "timeout_s": timeout_s}
+        return windows_one_by_one(self, kernel, memories, launch, times, **how)
 
     def evict(self) -> None:
         """There are no caches."""

@@ -138,7 +138,7 @@ class FakeWorker:
             return {"refused": "takes 8 bytes of arguments, but the unit has 12"}
         for number in message["memories"]:
             np.frombuffer(self._copies[number]["live"]["x"], np.float64)[:] *= 2
-        rows = self._rows(message["memories"][0], *message["rules"]) if message["rules"] else []
+        rows = self._rows(message["judged"], *message["rules"]) if message["rules"] else []
         ns = [100.0 * len(message["memories"])] * message["windows"]
         return {"ns": ns, "occupancy": 8, "damaged": None, "rows": rows}
 

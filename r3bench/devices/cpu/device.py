@@ -13,12 +13,12 @@ from itertools import count
 from pathlib import Path
 from struct import pack
 from time import perf_counter_ns
-from typing import cast
+from typing import Any, cast
 from weakref import WeakValueDictionary
 
 from r3bench import sealing
 from r3bench.compare import Tolerance, judge
-from r3bench.devices import Bytes, Kernel, Memory, windows_one_by_one
+from r3bench.devices import Bytes, Kernel, Memory, Stops, windows_one_by_one
 from r3bench.devices.contents import ARGUMENTS
 from r3bench.devices.cpu import faults, violations
 from r3bench.devices.cpu.arena import Arena
@@ -236,9 +236,12 @@ class CpuDevice:
         times: int,
         *,
         flush: bool = False,
+        stops: Stops = (),
+        judged: Memory | None = None,
         timeout_s: float = 60.0,
     ) -> list[float]:
-        return windows_one_by_one(self, kernel, memories, launch, times, flush=flush, timeout_s=timeout_s)
+        how: dict[str, Any] = {"flush": flush, "stops": stops, "timeout_s": timeout_s}
+        return windows_one_by_one(self, kernel, memories, launch, times, **how)
 
     def _run(
         self,

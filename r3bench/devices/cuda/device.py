@@ -15,7 +15,7 @@ import numpy as np
 
 from r3bench.compare import EXACT, Found, Tolerance, buffers, difference_found, differences, tolerance_of, verdict_of
 from r3bench.compare import Buffer as Compared
-from r3bench.devices import Bytes, Kernel, Memory
+from r3bench.devices import Bytes, Kernel, Memory, Stops
 from r3bench.devices.cuda import profiler
 from r3bench.devices.cuda import sanitizer as sanitizing
 from r3bench.devices.cuda.memory import CudaMemory, Recorded, Rules
@@ -155,7 +155,7 @@ class CudaDevice:
         rows = held.rows if rules is held.rules else None
         if rows is None:
             rows = self._asked(held, rules, {"op": "compare", "restore": self._stale([held])}, "comparing")["rows"]
-            held.stale, held.rules = False, rules if rules.kept else None
+            held.stale, held.recorded.compared_by = False, rules if rules.kept else None
         return {
             each.name: _difference(expected[each.name], each, tolerance_of(held.unit, each, overrides), row)
             for each, row in zip(wanted, rows, strict=True)
@@ -279,13 +279,17 @@ class CudaDevice:
         times: int,
         *,
         flush: bool = False,
+        stops: Stops = (),
+        judged: Memory | None = None,
         timeout_s: float = 60.0,
     ) -> list[float]:
-        """All of them with one request, which has as much time as all may take."""
+        """All of them with one request, which has as much time as all may take; so is the comparison of what will be
+        judged, by the rules that copies of the unit were compared by last."""
         held = [self._own(memory) for memory in memories]
         for memory in held:
             self._to_restore(memory)
-        how: dict[str, Any] = {"windows": times, "evict": flush}
+        how: dict[str, Any] = {"windows": times, "evict": flush, "stops": stops}
+        how["judged"] = None if judged is None else self._own(judged)
         found = self._run(self._own_kernel(kernel), held, launch, times * timeout_s, **how)["ns"]
         return [max(1.0, float(ns)) for ns in found]
 
@@ -308,12 +312,16 @@ class CudaDevice:
         *,
         evict: bool,
         windows: int = 0,
+        stops: Stops = (),
+        judged: CudaMemory | None = None,
     ) -> dict[str, Any]:
         if not 1 <= len(memories) <= _MAX_MEMORIES:
             raise ValueError(f"a window has from 1 to {_MAX_MEMORIES} launches, not {len(memories)}")
         symbol = kernel.binary.symbol
         _check_launch(symbol, launch)
-        worker, rules = self._supply.ready(kernel, memories), None if windows else memories[0].rules
+        worker = self._supply.ready(kernel, memories)
+        judged = judged if windows else memories[0]
+        rules = judged.recorded.compared_by if judged else None
         message = {
             "op": "run",
             "kernel": kernel.number,
@@ -322,6 +330,8 @@ class CudaDevice:
             "evict": evict,
             "launch": [getattr(launch, field.name) for field in fields(launch)],
             "windows": windows,
+            "stops": stops,
+            "judged": judged.number if judged else None,
             "rules": self._supply.rules(worker, rules) if rules else None,
             "written": memories[0].unit.written,
         }
@@ -333,7 +343,8 @@ class CudaDevice:
             raise ReplayTimeout(f"{symbol} did not end within {timeout_s:g} s and was killed") from None
         for memory in memories:
             memory.stale = False
-        memories[0].rows = answer["rows"] if rules else None
+        if judged is not None:
+            judged.rows, judged.rules = answer["rows"] if rules else None, rules
         self._supply.mine.ran = memories[0]
         return answer
 

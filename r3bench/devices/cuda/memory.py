@@ -95,6 +95,7 @@ class Recorded:
     def __init__(self, unit: ReplayUnit, before: Mapping[str, Bytes]) -> None:
         self.unit = unit
         self.buffers, self.compared = tuple(_buffers(unit)), buffers(unit)
+        self.compared_by: Rules | None = None  # the last time; a launch on a copy compares by them at once
         self.arrays = {buffer.name: kept(before, buffer.name, buffer.nbytes) for buffer in self.buffers}
         self.arguments = np.frombuffer(unit.arguments, np.uint8)
         check_pointers(unit, {**self.arrays, ARGUMENTS: self.arguments})
@@ -176,8 +177,7 @@ class Recorded:
 class CudaMemory:
     """One copy of a unit on the GPU. ``stale``: it is to be restored before it is next used.
 
-    ``rules`` are those that it was compared by last, by which a launch compares at once: what it finds is in ``rows``
-    until the copy is used again.
+    ``rows`` is what its last launch left behind by ``rules``, until the copy is used again.
     """
 
     def __init__(self, recorded: Recorded) -> None:

@@ -166,10 +166,10 @@ class Worker:
         identities, kernel, shape = tuple(message["memories"]), message["kernel"], Shape.of(message["launch"])
         copies = [self.units.copies[identity] for identity in identities]
         places = frozenset[Place]().union(*(copy.places for copy in copies))
+        rules = self._rules(*message["rules"]) if message["rules"] else None
         if not message["windows"]:
             self._prepare(message, places)
             self.launches.once(kernel, copies[0], shape)
-            rules = self._rules(*message["rules"]) if message["rules"] else None
             damaged, rows = self.units.launched(identities[0], rules)
             return {"damaged": damaged, "rows": rows, "occupancy": self.launches.occupancy(kernel, shape)}
         readable = self._readable(copies, message["windows"])
@@ -179,8 +179,9 @@ class Worker:
                 call(cuda.cuStreamSynchronize, self.service.stream)
             self._prepare(message, places, readable)
 
-        how = copies, identities, shape, message["written"], message["windows"], prepare
-        return {"ns": self.launches.windows(kernel, *how)}
+        how = copies, identities, shape, message["written"], message["windows"], message["stops"], prepare
+        ns = self.launches.windows(kernel, *how)
+        return {"ns": ns, "rows": None if rules is None else self.units.compare(message["judged"], rules)}
 
     @staticmethod
     def _readable(copies: Sequence[Copy], windows: int) -> frozenset[Place]:
