@@ -342,9 +342,11 @@ class DeviceContract:
     def test_windows_in_a_row_each_begin_with_restored_memory(self, device: Device, binary_for: BinaryFor) -> None:
         add = adding()
         memory, kernel = device.allocate(add.unit, add.before), device.load(binary_for("contract_add"))
-        found = device.windows(kernel, [memory], add.unit.launch, 3, flush=True)
+        found = device.windows(kernel, [memory], add.unit.launch, 3, flush=True, stops=[(1, 1e12)])
         assert len(found) == 3
         assert min(found) > 0
+        stopped = device.windows(kernel, [memory], add.unit.launch, 5, stops=[(1, 1e12), (2, 0.0)], judged=memory)
+        assert len(stopped) == 2
         same(device.download(memory), add.expect(x=np.arange(100) + 1.5))
 
     def test_a_window_is_timed_as_a_whole_in_nanoseconds(self, device: Device, binary_for: BinaryFor) -> None:

@@ -96,6 +96,10 @@ def test_an_evaluation_takes_one_run_one_restore_and_two_comparisons(
     assert device.compare(memory, expected).status is Status.MATCH  # what a timed launch left
     assert since() == {"cuMemSetAccess": 1, "cuMemcpyDtoDAsync": 1, "r3_compare": 1, "cuMemcpyDtoH": 1}
     assert {name for name in device.spent if device.spent[name] != asked[name]} == {"compare", "worker"}
+    assert device.windows(loaded, two, held.unit.launch, 9, stops=[(2, 0.0)], judged=two[1]) != []
+    assert since()["double"] == 4
+    assert device.compare(two[1], expected).status is Status.MATCH
+    assert since() == {}  # it was compared with the same request
 
 
 def test_a_unit_of_more_than_half_of_the_memory_is_read_from_the_host(
