@@ -163,7 +163,7 @@ def test_a_capture_whose_receiver_was_lost_is_sent_to_another(
 def test_a_worker_that_hangs_is_replaced_and_its_request_done_again(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "MOST_S", 20.0)
+    monkeypatch.setattr(client, "MOST_S", 8.0)
     begun = tmp_path / "begun"
     command = f"[ -e {begun} ] || {{ touch {begun}; exec sleep 200; }}"
     before = cluster._client.run(os.getpid, workers=cluster._workers(REPLAY))
