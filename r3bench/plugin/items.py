@@ -142,5 +142,5 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     check_server(config)
     check_device(config)
-    if kinds & {"evolve", "guard"}:
+    if kinds & {"evolve", "guard"} or option(config, "history"):
         check_reports(config)

@@ -233,8 +233,14 @@ def check_device(config: pytest.Config) -> None:
 
 
 def check_reports(config: pytest.Config) -> None:
-    """UsageError where reports could not be written."""
-    folder = config.rootpath / str(option(config, "reports"))
+    """UsageError where reports could not be written, or would be written into a capture."""
+    given = str(option(config, "reports"))
+    if not given.strip():
+        raise pytest.UsageError(f"--r3-reports takes a folder, not {given!r}")
+    folder = (config.rootpath / given).resolve()
+    for place in (folder, *folder.parents):
+        if (place / "zarr.json").exists():
+            raise pytest.UsageError(f"--r3-reports: {folder} lies in the store {place}; name a folder of its own")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

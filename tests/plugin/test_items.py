@@ -148,10 +148,26 @@ def test_a_value_that_no_run_could_use_is_a_usage_error(project: pytest.Pytester
     result.stderr.fnmatch_lines([f"*{name} takes {takes}*not '{value}'*"])
 
 
-def test_a_folder_that_reports_cannot_go_to_is_a_usage_error(project: pytest.Pytester) -> None:
-    result = project.runpytest("captures", "--r3-evolve", "--r3-reports=/proc/reports")
+@pytest.mark.parametrize(
+    ("folder", "why"),
+    [
+        ("/proc/reports", ": /proc/reports cannot be made*"),
+        ("", " takes a folder, not ''*"),
+        (" ", " takes a folder, not ' '*"),
+        (SCALE, f": */{SCALE} lies in the store */{SCALE}; name a folder of its own*"),
+        (f"{SCALE}/units/new", f": */{SCALE}/units/new lies in the store */{SCALE}/units; *"),
+        ("linked/new", f": */{SCALE}/new lies in the store */{SCALE}; *"),
+    ],
+)
+@pytest.mark.parametrize("run", ["--r3-evolve", "--r3-history"])
+def test_a_folder_that_reports_cannot_go_to_is_a_usage_error(
+    project: pytest.Pytester, run: str, folder: str, why: str
+) -> None:
+    (project.path / "linked").symlink_to(project.path / SCALE)
+    result = project.runpytest("captures", run, f"--r3-reports={folder}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--r3-reports: /proc/reports cannot be made*"])
+    result.stderr.fnmatch_lines([f"*--r3-reports{why}"])
+    assert not (project.path / SCALE / "units" / "new").exists()
 
 
 def test_items_have_equal_ids_on_every_worker(project: pytest.Pytester) -> None:
