@@ -8,15 +8,16 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import tempfile
 import warnings
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from math import exp, fsum, inf, lgamma, log, log1p
 from pathlib import Path
 from typing import Any
 
+from r3bench.files import write_text, writing
 from r3bench.nouns import decode
 
 # Classes of kernels by their time a launch, in nanoseconds.
@@ -94,19 +95,19 @@ def path() -> Path:
 
 
 def keep(device: str, rate: Rate) -> Path:
-    """Add a rate to what is known of a device; the file is the old or the new one, whatever happens."""
+    """Add a rate to what is known of a device; the file is the old or the new one, whatever happens. FileError
+    where it cannot be written."""
     target = path()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with target.with_suffix(".lock").open("w") as lock:  # two that calibrate at once lose nothing
+    with ExitStack() as stack:
+        stack.enter_context(writing(target))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        lock = stack.enter_context(target.with_suffix(".lock").open("w"))  # two that calibrate at once lose nothing
         fcntl.flock(lock, fcntl.LOCK_EX)
         held = {known.low_ns: known for known in rates(device)}
         held[rate.low_ns] = added(held[rate.low_ns], rate) if rate.low_ns in held else rate
         plain = [{**asdict(held[low]), "high_ns": _finite(held[low].high_ns)} for low in sorted(held)]
         known = {**_read(), device: plain}
-        handle, temporary = tempfile.mkstemp(dir=target.parent)
-        with open(handle, "w") as file:
-            file.write(json.dumps(known, indent=1) + "\n")
-        os.replace(temporary, target)
+        write_text(target, json.dumps(known, indent=1) + "\n")
     return target
 
 

@@ -16,6 +16,7 @@
     ├── DeviceUnavailable     the device asked for cannot be used here
     ├── RecordError           a launch could not be recorded
     │   └── NotRecordable     what its kernel uses is held by no capture
+    ├── FileError             a report, a patch or another file of results cannot be written
     ├── LedgerError           the journal of a search is in use, damaged or of a newer format
     ├── ServiceError          a replay server elsewhere cannot be reached, refuses us, or failed in itself
     ├── TreeError             a commit, a folder or a patch cannot be read or used: no such commit, no git
@@ -129,6 +130,10 @@ class NotRecordable(RecordError):
 
 class TreeError(R3Error):
     """A commit, a folder or a patch cannot be read or used."""
+
+
+class FileError(R3Error):
+    """A report, a patch or another file of results cannot be written."""
 
 
 class LedgerError(R3Error):

@@ -23,8 +23,8 @@ from xml.sax.saxutils import escape
 import numpy as np
 from numpy.typing import NDArray
 
+from r3bench.files import write_text
 from r3bench.model import content_id
-from r3bench.report.files import write_text
 from r3bench.report.words import duration, one_line
 
 FORMAT = 1
@@ -74,11 +74,10 @@ class Series:
 
 
 def write(folder: Path, machine: str, commit: str | None, times_ns: Mapping[str, float]) -> Path:
-    """Write a run of now to a file of its own in ``folder``."""
+    """Write a run of now to a file of its own in ``folder``. FileError where it cannot be written."""
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     run = {"format": FORMAT, "created": created, "machine": machine, "commit": commit, "times_ns": dict(times_ns)}
     path = folder / f"{created.replace(':', '')}-{content_id(run, time.time_ns())[:8]}.json"
-    folder.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(run, indent=1, sort_keys=True) + "\n")
     return path
 

@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from r3bench.commits import git
 from r3bench.errors import CaptureError, TreeError
+from r3bench.files import write_text
 
 _FIELD = re.compile(r"^R3bench-(Kernel|Capture): (.+)$", re.MULTILINE)
 _CHANGED = re.compile(r"^diff --git a/(.+) b/\1$", re.MULTILINE)
@@ -223,8 +224,8 @@ def _on_a_branch(top: Path, patch: Path, text: str, changed: str) -> None:
     lines = "\n".join(f"- {line}" for line in steps)
     body = f"{title}\n\n```text\n{evidence.replace('```', chr(39) * 3)}\n```\n\n{lines}\n"
     branch_file, body_file = patch.with_suffix(".branch"), patch.with_suffix(".body.md")
-    branch_file.write_text(f"{branch}\n", encoding="utf-8")
-    body_file.write_text(body, encoding="utf-8")
+    write_text(branch_file, f"{branch}\n")
+    write_text(body_file, body)
     print("\n".join(steps))
     print(f"committed on {branch}, where you are now; the pull request's text is in {body_file}")
     print(f"its name for scripts is in {branch_file}")

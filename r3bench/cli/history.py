@@ -35,7 +35,7 @@ def history(arguments: argparse.Namespace) -> int:
     from tabulate import tabulate
 
     from r3bench import history as past
-    from r3bench.report.files import write_text
+    from r3bench.files import write_text
     from r3bench.report.words import duration
 
     runs, damaged = past.read(arguments.folder)
@@ -58,7 +58,6 @@ def history(arguments: argparse.Namespace) -> int:
                 print(f"{one.kernel}: {past.change_line(one, change)}")
         print()
     if arguments.svg:
-        arguments.svg.parent.mkdir(parents=True, exist_ok=True)
         write_text(arguments.svg, past.svg(found))
     return 0
 

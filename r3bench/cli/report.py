@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from r3bench.errors import LedgerError, TreeError
+from r3bench.errors import LedgerError
 
 FORMATS = ("terminal", "markdown", "html", "json")
 
@@ -34,10 +34,7 @@ def report(arguments: argparse.Namespace) -> int:
     for document in found:
         print(_rendered(document, arguments.format, _folder(arguments.place)), end="")
         below = document["application"] if len(found) > 1 else ""
-        try:
-            _write(document, arguments, below)
-        except OSError as error:
-            raise TreeError(f"{error.filename} cannot be written ({error.strerror}): name another folder") from error
+        _write(document, arguments, below)
     return 0
 
 

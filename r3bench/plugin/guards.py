@@ -29,6 +29,7 @@ BASE: pytest.StashKey[Tree] = pytest.StashKey()
 _NOT_ASKED = "not failed: these are times of a CPU that was not asked for; --r3-device cpu makes them count"
 _NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
 _GATE = re.compile(rf"(\S+)\s*=\s*{_NUMBER}\s*%(?:\s+{_NUMBER}\s*ns)?")
+_REPORT = "the report"  # among errors
 
 
 def check_guard(config: pytest.Config) -> None:
@@ -152,15 +153,27 @@ class Guards:
         self.write()
 
     def write(self) -> None:
-        from r3bench.guard.documents import document
+        """The document anew, and its files; where those cannot be written, that is an error of the run."""
+        from r3bench.errors import FileError
         from r3bench.report import write_document
+
+        self.errors.pop(_REPORT, None)
+        self.document = self.drawn()
+        if self.kept:
+            return
+        try:
+            write_document(self.document, self.folder)
+        except FileError as error:
+            self.errors[_REPORT] = str(error)
+            self.document = self.drawn()
+
+    def drawn(self) -> dict[str, Any]:
+        from r3bench.guard.documents import document
 
         answers = list(self.found.values())
         device = answers[-1]["device"] if answers else {"device": "", "target": "", "conditions": {}}
         about = self.about(any(answer["asked"] for answer in answers))
-        self.document = document([answer["row"] for answer in answers], device, about)
-        if not self.kept:
-            write_document(self.document, self.folder)
+        return document([answer["row"] for answer in answers], device, about)
 
     @property
     def kept(self) -> bool:
@@ -243,7 +256,7 @@ class Guards:
             terminalreporter.line(device_line(self.document["device"], self.document["target"]))
         terminalreporter.line(guard["sentence"])
         what = "an earlier run's report, left as it is" if self.kept else "report"
-        terminalreporter.line(f"{what}: {self.folder / 'report.md'}")
+        terminalreporter.line(self.errors.get(_REPORT) or f"{what}: {self.folder / 'report.md'}")
 
 
 def guarded_folders(given: Iterable[str], top: Path) -> Sequence[str]:

@@ -1,13 +1,12 @@
-"""The report's files. Each is written under a temporary name and renamed, so a reader sees the old or the new one."""
+"""The report's files. A reader sees the old or the new one; FileError where one cannot be written."""
 
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from r3bench.files import write_text, writing
 from r3bench.ledger import KernelResult
 from r3bench.report import applied
 from r3bench.report.documents import FORMAT, Document, document, portable
@@ -69,12 +68,12 @@ RENDERINGS = {
 
 def _write(files: Mapping[str, str], folder: Path) -> list[Path]:
     """Files with their texts; one whose text is empty goes."""
-    folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         if text:
             write_text(folder / name, text)
         else:
-            (folder / name).unlink(missing_ok=True)
+            with writing(folder / name):
+                (folder / name).unlink(missing_ok=True)
     return [folder / name for name, text in files.items() if text]
 
 
@@ -93,16 +92,3 @@ def _configuration(result: KernelResult) -> str:
         "evidence": {arm.name: words(arm.comparison) for arm in result.arms},
     }
     return json.dumps({**about, **json.loads(result.configuration)}, indent=1) + "\n"
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file under a temporary name and rename it."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with open(handle, "wb") as file:
-            file.write(text.encode())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from r3bench.errors import LedgerError
+from r3bench.files import writing
 from r3bench.report.documents import result_of
 from r3bench.report.guards import comparison_of
 from r3bench.stats import Comparison, Decision
@@ -29,13 +30,14 @@ def write_plots(document: Mapping[str, Any], folder: Path) -> list[Path]:
     contests = _contests(document)
     if not contests:
         raise LedgerError(f"{document['application']}: nothing was timed, so there is nothing to plot")
-    folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, draw, size in (("times", _times, (3.4, 3.2)), ("speedups", _speedups, (3.4, 0.8 + 0.22 * len(contests)))):
         figure, axes = plt.subplots(figsize=size, layout="constrained")
         draw(axes, contests)
         path = folder / f"{name}.pdf"
-        figure.savefig(path, metadata={"CreationDate": None})
+        with writing(path):
+            folder.mkdir(parents=True, exist_ok=True)
+            figure.savefig(path, metadata={"CreationDate": None})
         plt.close(figure)
         written.append(path)
     return written

@@ -155,6 +155,16 @@ def test_measuring_nothing_is_an_error(repository: pytest.Pytester) -> None:
     assert verdicts(repository) == {}
 
 
+def test_a_report_that_cannot_be_written_is_one_sentence_and_an_error(repository: pytest.Pytester) -> None:
+    (repository.path / "reports").mkdir()
+    (repository.path / "reports/guard").write_text("in the way")
+    result = guard(repository)
+    result.assert_outcomes(passed=2, deselected=10)
+    assert result.ret == 3
+    result.stdout.fnmatch_lines(["*/reports/guard/report.json cannot be written (File exists): make room there*"])
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
+
+
 def test_measuring_nothing_leaves_an_earlier_report(repository: pytest.Pytester) -> None:
     assert guard(repository, "-k", "scale").ret == 0
     result = guard(repository, "-k", "nothinghere")

@@ -102,3 +102,13 @@ def test_times_are_kept_where_that_is_asked_for(project: pytest.Pytester) -> Non
     assert set(kept["times_ns"]) == {"app/scale[0]", "app/scale[1]"}
     assert all(ns > 0 for ns in kept["times_ns"].values())
     result.stdout.fnmatch_lines([f"history: *{path.name}*"])
+
+
+def test_times_that_cannot_be_kept_are_one_sentence_and_an_error(project: pytest.Pytester) -> None:
+    (project.path / "reports").mkdir()
+    (project.path / "reports/history").write_text("in the way")
+    result = project.runpytest("captures/app/scale.zarr", "-k", "timing", "--r3-history")
+    result.assert_outcomes(passed=2, deselected=3)
+    assert result.ret == 3
+    result.stdout.fnmatch_lines(["history: */reports/history/*.json cannot be written (File exists): make room there*"])
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()

@@ -92,7 +92,7 @@ def test_two_applications_are_written_into_a_folder_each(
     written = {path.relative_to(tmp_path / "both").as_posix() for path in tmp_path.glob("both/**/report.json")}
     assert written == {"demo/report.json", "other/report.json"}
     assert main(["report", str(run / "ledger" / "k.jsonl"), "--into", "/proc/x"]) == 3
-    assert "r3bench: /proc/x cannot be written (" in capsys.readouterr().err
+    assert "r3bench: /proc/x/report.json cannot be written (" in capsys.readouterr().err
 
 
 def test_a_guards_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 from threading import Event, Lock
 from time import monotonic, time
 
-from r3bench.errors import Exhausted, ModelError
+from r3bench.errors import Exhausted, FileError, ModelError
 from r3bench.evolve.prompt import Prompt
 from r3bench.evolve.propose.keys import hidden
 from r3bench.evolve.propose.patience import stop_if
 from r3bench.evolve.propose.reply import Reply
+from r3bench.files import write_text
 
 _LOOK_S = 0.5
 _KIND = re.compile(r"\.(prompt|answer)\.md$")
@@ -81,10 +82,10 @@ class FileProposer:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    part = path.with_suffix(".part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
+    try:
+        write_text(path, text)
+    except FileError as error:
+        raise ModelError("no answer yet", str(error), fatal=True) from error
 
 
 def _is_complete(path: Path) -> bool:

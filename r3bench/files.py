@@ -1,0 +1,37 @@
+"""Files of results: whole or not at all, and a sentence where they cannot be written."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from r3bench.errors import FileError
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raises FileError where the system refuses to write ``path``: a full disk, a folder that may only be read."""
+    try:
+        yield
+    except OSError as error:
+        raise FileError(
+            f"{path} cannot be written ({error.strerror}): make room there, or name another place"
+        ) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file under a temporary name and rename it; its folder is made. FileError where it cannot be written."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with open(handle, "wb") as file:
+                file.write(text.encode())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
