@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from r3bench.errors import FileError
@@ -20,6 +21,18 @@ def writing(path: Path) -> Iterator[None]:
         raise FileError(
             f"{path} cannot be written ({error.strerror}): make room there, or name another place"
         ) from error
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """One process at a time for each folder; several where its file system has no locks for folders."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -54,6 +56,22 @@ def pytest_keyboard_interrupt() -> None:
     A search calls it as soon as it knows; pytest only calls it once it has written its traceback.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def told_to_end() -> Iterator[None]:
+    """While this holds, SIGTERM (a job's time limit, a machine that shuts down) does what ctrl-C does, also where a
+    shell has this process ignore ctrl-C. To be entered in the main thread."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler if ignored else interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

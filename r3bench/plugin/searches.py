@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from r3bench.plugin.checks import Finding, count, pytest_keyboard_interrupt, server_of
+from r3bench.plugin.checks import Finding, count, pytest_keyboard_interrupt, server_of, told_to_end
 from r3bench.plugin.options import DEFAULT_GATES, OPTIONS, axes, check_proposer, gate, number, option
 
 if TYPE_CHECKING:
@@ -30,6 +30,11 @@ RUNNING: pytest.StashKey[Running] = pytest.StashKey()
 def run_evolve(item: CaptureItem) -> None:
     """Search for a faster version of the item's kernel; what was found is in the ledger and the report."""
     faulthandler.cancel_dump_traceback_later()  # pytest's; a search takes as long as its budget and its patience allow
+    with told_to_end():
+        _search(item)
+
+
+def _search(item: CaptureItem) -> None:
     running = item.config.stash.get(RUNNING, None)
     if running is None or item not in running.items:
         running = Running(together(item))
@@ -207,19 +212,23 @@ def ledger_path(item: CaptureItem) -> Path:
 
 def keep_earlier(ledger: Ledger, kernel: str) -> None:
     """Copy the patch and the configuration of a ledger that was set aside: the next report replaces them."""
+    from r3bench.files import writing
     from r3bench.report import file_name
 
     if ledger.earlier is not None:
         for suffix in ("patch", "json"):
-            with suppress(FileNotFoundError):
+            with writing(ledger.earlier.parent), suppress(FileNotFoundError):
                 shutil.copy2(ledger.path.parent.parent / f"{file_name(kernel)}.{suffix}", ledger.earlier.parent)
 
 
 def write_report(folder: Path) -> None:
-    """The report from all the ledgers in a folder, so that a crash later on loses nothing of it."""
+    """The report from all the ledgers in a folder, so that a crash later on loses nothing of it. One process at a time:
+    what was read first is written first."""
     from r3bench import report
+    from r3bench.files import alone
 
-    report.write(folder.glob("*.jsonl"), folder.parent.parent)
+    with alone(folder):
+        report.write(folder.glob("*.jsonl"), folder.parent.parent)
 
 
 def waiting_line(config: pytest.Config) -> Callable[[Path], None]:

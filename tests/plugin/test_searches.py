@@ -166,9 +166,10 @@ def records(project: pytest.Pytester) -> list[dict[str, object]]:
     return [dict(record) for path in ledgers for record in read(path)[0]]
 
 
-def test_ctrl_c_ends_with_a_report_of_what_was_found(slow_project: pytest.Pytester) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_with_a_report_of_what_was_found(slow_project: pytest.Pytester, how: signal.Signals) -> None:
     with running(slow_project) as process:
-        process.send_signal(signal.SIGINT)
+        process.send_signal(how)
         output, _ = process.communicate(timeout=300)
     assert process.returncode == pytest.ExitCode.INTERRUPTED
     assert "report: reports/app/report.md" in output

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +15,7 @@ from r3bench import calibration, history
 from r3bench.calibration import Rate
 from r3bench.errors import FileError, ModelError
 from r3bench.evolve.propose.files import _write
-from r3bench.files import write_text
+from r3bench.files import alone, write_text
 from r3bench.report import write_document
 from tests.unit.demo import GUARD
 
@@ -59,3 +61,13 @@ def test_the_old_file_stays_where_there_is_no_room_for_a_new_one(tmp_path: Path)
     with no_room(), pytest.raises(FileError):
         write_text(tmp_path / "a" / "x", "new and longer")
     assert [path.read_text() for path in (tmp_path / "a").iterdir()] == ["old"]
+
+
+def test_processes_at_one_folder_take_turns(tmp_path: Path) -> None:
+    other = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with alone(tmp_path), pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
 from html import unescape
@@ -11,7 +12,7 @@ import jsonschema
 import pytest
 
 from r3bench import report
-from r3bench.errors import LedgerError
+from r3bench.errors import FileError, LedgerError
 from r3bench.ledger import Arm, Ledger, Promotion, SourceResult
 from r3bench.report.words import speedup, words
 from r3bench.stats import Decision, identical
@@ -305,10 +306,10 @@ def test_a_failed_write_leaves_the_old_report(tmp_path: Path, monkeypatch: pytes
     old = (tmp_path / "demo" / "report.json").read_text()
 
     def full(*_: object) -> None:
-        raise OSError("no space left on device")
+        raise OSError(errno.ENOSPC, "no space left on device")
 
     monkeypatch.setattr("os.replace", full)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(FileError, match="no space"):
         report.write_application("demo", [PLAIN], tmp_path)
     assert (tmp_path / "demo" / "report.json").read_text() == old
     assert not [p for p in (tmp_path / "demo").iterdir() if p.name.startswith(".")], "no temporary file is left"
