@@ -15,10 +15,11 @@ from r3bench import parts
 from r3bench.compare import Buffer as Compared
 from r3bench.compare import Runs, Tolerance, differences
 from r3bench.devices.cuda import device as device_module
+from r3bench.devices.cuda import memory as memory_module
 from r3bench.devices.cuda import supply
 from r3bench.devices.cuda.device import CudaDevice
 from r3bench.devices.cuda.memory import Contents, Exchange
-from r3bench.devices.cuda.placement import Buffer, Range, packed, recorded_ranges
+from r3bench.devices.cuda.placement import Buffer, Range, recorded_ranges
 from r3bench.devices.cuda.process import WorkerDied
 from r3bench.devices.cuda.wire import TYPES
 from r3bench.errors import DeviceFault, LaunchError, ReplayTimeout, WorkerLost
@@ -70,12 +71,16 @@ class FakeWorker:
 
     def put(self, message: dict[str, Any], fd: int) -> dict[str, Any]:
         held = [Buffer(*each) for each in message["buffers"]]
-        layout = packed(each for each in held if each.name not in message["same"])
-        data = os.pread(fd, layout.nbytes, 0)
-        sizes = {each.name: each.nbytes for each in held}
-        sent = {name: data[offset : offset + sizes[name]] for name, offset in layout.offsets.items()}
         same = {name: self._contents[message["like"]][name] for name in message["same"]}
-        self._contents[message["id"]] = sent | same
+        self._contents[message["id"]] = {each.name: bytes(each.nbytes) for each in held} | same
+        return self.fill(message, fd)
+
+    def fill(self, message: dict[str, Any], fd: int) -> dict[str, Any]:
+        held, at = self._contents[message["id"]], 0
+        for name, begin, nbytes in message["pieces"]:
+            piece = os.pread(fd, nbytes, at)
+            held[name] = held[name][:begin] + piece + held[name][begin + nbytes :]
+            at += nbytes
         return {}
 
     def make(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -351,11 +356,21 @@ def test_contents_are_laid_out_in_parts_by_several(monkeypatch: pytest.MonkeyPat
     arrays = {"x": np.arange(1050, dtype=np.uint32).view(np.uint8), "y": np.arange(99, dtype=np.uint8)}
     buffers = tuple(Buffer(name, None, data.nbytes, 256) for name, data in arrays.items())
     contents = Contents(buffers, arrays, unit_bytes=4299)
-    exchange, layout = Exchange(), packed(contents.buffers)
-    laid_out = os.pread(contents.lay_out(exchange), layout.nbytes, 0)
-    for name, data in arrays.items():
-        assert laid_out[layout.offsets[name] :][: data.nbytes] == data.tobytes()
+    (portion,), exchange = contents.portions(), Exchange()
+    laid_out = os.pread(contents.lay_out(portion, exchange), 4299, 0)
+    assert laid_out == arrays["x"].tobytes() + arrays["y"].tobytes()
     exchange.close()
+
+
+@pytest.mark.parametrize("room", [1, 5, 8, 16, 63, 64, 65, 1000])
+def test_large_contents_come_in_portions(device: CudaDevice, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    """No request brings more, and none is made in vain; what comes of it is the same."""
+    monkeypatch.setattr(memory_module, "PORTION", room)
+    one = lone()
+    same(device.download(device.allocate(one.unit, one.before)), one.before)
+    sizes = [sum(nbytes for _, _, nbytes in each["pieces"]) for each in WORKERS[0].said if "pieces" in each]
+    total = sum(data.nbytes for data in one.before.values())
+    assert sizes == [room] * (total // room) + [total % room] * (total % room > 0)
 
 
 def test_a_unit_larger_than_the_gpu_is_refused_with_what_helps(device: CudaDevice) -> None:

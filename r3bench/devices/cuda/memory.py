@@ -17,8 +17,8 @@ from r3bench.compare import Buffer as Compared
 from r3bench.compare import Tolerance, buffers, element_type, largest_limit, tolerance_of
 from r3bench.devices import Bytes
 from r3bench.devices.contents import ARGUMENTS, Pointers, check_pointers, kept
-from r3bench.devices.cuda.placement import ALIGN, Buffer, packed
-from r3bench.devices.cuda.wire import TYPES
+from r3bench.devices.cuda.placement import ALIGN, Buffer
+from r3bench.devices.cuda.wire import PORTION, TYPES
 from r3bench.model import ReplayUnit
 from r3bench.parts import in_parts
 
@@ -41,6 +41,10 @@ class Exchange:
         return self._fd, self._data[:nbytes]
 
 
+Piece = tuple[str, int, int]
+"""Of a buffer, where a piece of it begins, and its bytes."""
+
+
 @dataclass(eq=False, slots=True)
 class Contents:
     """Bytes of some buffers that the worker keeps for the GPU, uploaded when they are first needed there; for a unit of
@@ -59,16 +63,27 @@ class Contents:
     same: frozenset[str] = frozenset()
     number: int = field(default_factory=lambda: next(_numbers))
 
-    def lay_out(self, exchange: Exchange, without: Collection[str] = ()) -> int:
-        """Put the bytes as the worker expects them into the file that is exchanged, but for those of some buffers; its
-        descriptor."""
-        sent = [buffer for buffer in self.buffers if buffer.name not in without]
-        layout = packed(sent)
-        fd, data = exchange.room(layout.nbytes)
+    def portions(self, without: Collection[str] = ()) -> Iterator[list[Piece]]:
+        """What goes to the worker with each request, but for some buffers; the first may be empty."""
+        portion, room = list[Piece](), PORTION
+        for buffer in self.buffers:
+            begin = buffer.nbytes if buffer.name in without else 0
+            while begin < buffer.nbytes:
+                if not room:
+                    yield portion
+                    portion, room = [], PORTION
+                nbytes = min(room, buffer.nbytes - begin)
+                portion.append((buffer.name, begin, nbytes))
+                begin, room = begin + nbytes, room - nbytes
+        yield portion
 
-        for buffer in sent:  # most of it is the system's work on new pages, which processors can share
-            at, array = layout.offsets[buffer.name], self.arrays[buffer.name]
-            in_parts(partial(_copy, data[at : at + buffer.nbytes], array), buffer.nbytes)
+    def lay_out(self, portion: Sequence[Piece], exchange: Exchange) -> int:
+        """Put pieces one behind the other into the file that is exchanged; its descriptor."""
+        fd, data = exchange.room(max(1, sum(nbytes for _, _, nbytes in portion)))
+        at = 0
+        for name, begin, nbytes in portion:
+            in_parts(partial(_copy, data[at : at + nbytes], self.arrays[name][begin : begin + nbytes]), nbytes)
+            at += nbytes
         return fd
 
 

@@ -196,12 +196,18 @@ class Supply:
     def _put(self, worker: Worker, contents: Contents) -> None:
         like = contents.like if contents.like and contents.like.number in worker.contents else None
         same = sorted(contents.same) if like else []
-        fd = contents.lay_out(self.mine.exchange, same)
-        message = {"op": "contents", "id": contents.number, "buffers": [wired(each) for each in contents.buffers]}
+        message: dict[str, Any] = {
+            "op": "contents",
+            "id": contents.number,
+            "buffers": [wired(each) for each in contents.buffers],
+        }
         message |= {"like": like.number if like else None, "same": same}
         message["expected"] = contents.expected
         message["host"] = 2 * contents.unit_bytes > int(worker.hello["memory_bytes"])
-        self.ask(worker, message, "uploading recorded contents", fds=[fd])
+        for portion in contents.portions(same):
+            fd = contents.lay_out(portion, self.mine.exchange)
+            self.ask(worker, message | {"pieces": portion}, "uploading recorded contents", fds=[fd])
+            message = {"op": "fill", "id": contents.number}
         worker.contents.add(contents.number)
 
     def rules(self, worker: Worker, rules: Rules) -> tuple[int, list[tuple[Any, ...]] | None]:

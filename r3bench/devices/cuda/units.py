@@ -29,6 +29,7 @@ from r3bench.devices.cuda.placement import (
 )
 from r3bench.devices.cuda.service import Service, Tables
 from r3bench.devices.cuda.space import Place, Right, Space
+from r3bench.devices.cuda.staging import Staging
 from r3bench.devices.cuda.tables import ROW, WORD, Rule, Table, chunks, pieces
 from r3bench.devices.cuda.wire import TYPES
 
@@ -92,6 +93,7 @@ class Units:
 
     def __init__(self, space: Space, service: Service) -> None:
         self.space, self._service, self._tables = space, service, Tables(space)
+        self._staging = Staging()
         self.contents: dict[int, Contents] = {}
         self.copies: dict[int, Copy] = {}
         self.rules: dict[int, list[Rule]] = {}
@@ -106,7 +108,6 @@ class Units:
         self,
         identity: int,
         buffers: Sequence[Buffer],
-        fd: int,
         *,
         like: int | None,
         same: Sequence[str],
@@ -114,23 +115,24 @@ class Units:
         expected: bool,
     ) -> None:
         """Keep bytes on the GPU or, where they leave no room there, on the ``host``. Those of some buffers are the
-        ``same`` as in other contents, and come from there; the others are in a file, laid out as
-        :func:`placement.packed` does."""
+        ``same`` as in other contents, and come from there; the others are to be filled."""
         layout, there = packed(buffers), None if like is None else self.contents[like]
-        sent = packed(buffer for buffer in buffers if buffer.name not in same)
         place, held = self._vault(layout.nbytes, host=host, expected=expected)
-        self.space.open([place] if there is None else [place, there.place])
-        with mmap.mmap(fd, sent.nbytes, mmap.MAP_SHARED | mmap.MAP_POPULATE, mmap.PROT_READ) as shared:
-            data = np.frombuffer(shared, np.uint8)
-            for buffer in filter(lambda each: each.nbytes, buffers):
-                to = held.start + layout.offsets[buffer.name]
-                if buffer.name in sent.offsets:
-                    call(cuda.cuMemcpyHtoD, to, data.ctypes.data + sent.offsets[buffer.name], buffer.nbytes)
-                elif there is not None:
-                    call(cuda.cuMemcpyDtoD, to, there.at(buffer.name), buffer.nbytes)
-            del data
-        os.close(fd)
         self.contents[identity] = Contents(place, held, layout.offsets, expected)
+        if there is not None:
+            self.space.open([place, there.place])
+            for buffer in buffers:
+                if buffer.name in same and buffer.nbytes:
+                    to = held.start + layout.offsets[buffer.name]
+                    call(cuda.cuMemcpyDtoD, to, there.at(buffer.name), buffer.nbytes)
+
+    def fill(self, identity: int, pieces: Sequence[tuple[str, int, int]], fd: int) -> None:
+        """Put pieces of some buffers there: they are one behind the other in a file."""
+        contents, source = self.contents[identity], self._staging.address(fd)
+        self.space.open([contents.place])
+        for name, begin, nbytes in pieces:
+            call(cuda.cuMemcpyHtoD, contents.at(name) + begin, source, nbytes)
+            source += nbytes
 
     def _vault(self, nbytes: int, *, host: bool, expected: bool) -> tuple[Place, Range]:
         """Room among other contents, or in memory of its own: access is given to all in a piece at once."""

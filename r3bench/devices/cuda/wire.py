@@ -16,6 +16,8 @@ _LENGTH_BITS = 28  # of a head; the others count the files that come with the me
 _LARGEST = 1 << 26
 _AT_ONCE = 1 << 16
 
+PORTION = 32 << 20  # bytes of recorded contents that come with one request
+
 # The numbers that service.cu has for types of elements.
 TYPES = {
     "bool": 0,

@@ -64,6 +64,7 @@ class Worker:
         call(cuda.cuStreamSynchronize, stream)
         self.operations: dict[str, Callable[[Message, list[int]], Message]] = {
             "contents": self.put,
+            "fill": self.fill,
             "drop": self.drop,
             "make": self.make,
             "remove": self.remove,
@@ -120,7 +121,11 @@ class Worker:
     def put(self, message: Message, fds: list[int]) -> Message:
         buffers = [Buffer(*each) for each in message["buffers"]]
         how = {name: message[name] for name in ("like", "same", "host", "expected")}
-        self.units.put(message["id"], buffers, fds[0], **how)
+        self.units.put(message["id"], buffers, **how)
+        return self.fill(message, fds)
+
+    def fill(self, message: Message, fds: list[int]) -> Message:
+        self.units.fill(message["id"], message["pieces"], fds[0])
         return {}
 
     def drop(self, message: Message, fds: list[int]) -> Message:
