@@ -7,7 +7,7 @@ import posixpath
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +17,7 @@ from r3bench.worktree import Folder, Tree
 
 _TIMEOUT_S = 60.0
 _LINK, _MOST_LINKS = "120000", 8
+_MOST_MOVES = 8
 
 
 class Commit:
@@ -103,6 +104,27 @@ def sha_of(top: Path, name: str = "HEAD") -> str | None:
 def is_changed(top: Path) -> bool:
     """Whether a file that git tracks, at or below ``top``, is not as the commit that is checked out has it."""
     return bool(_checked(top, "--no-optional-locks", "status", "--porcelain", "--untracked-files=no", "--", "."))
+
+
+def moved(top: Path, path: str) -> str:
+    """Where a file below ``top`` is now that git takes for the one that was at ``path``: renamed since the last commit,
+    or by the commit that took it away, any number of times. Empty where git tells no such file."""
+    new = path
+    with suppress(TreeError):  # no git
+        for _ in range(_MOST_MOVES):
+            new = _renamed(top, new)
+            if not new or (top / new).is_file():
+                return new
+    return ""
+
+
+def _renamed(top: Path, path: str) -> str:
+    """The next name of a file; empty where git knows none."""
+    last = git(top, "log", "-1", "--diff-filter=D", "--format=%H", "--", f":(literal){path}").stdout.decode().strip()
+    told = ("--find-renames", "--diff-filter=R", "--name-status", "-z", "--relative")
+    commands = [("diff", *told, "HEAD"), *([("show", *told, "--format=", last)] if last else [])]
+    words = [os.fsdecode(word) for command in commands for word in git(top, *command).stdout.split(b"\0") if word]
+    return dict(zip(words[1::3], words[2::3], strict=False)).get(path, "")
 
 
 @contextmanager

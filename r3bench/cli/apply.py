@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, chdir
 from pathlib import Path, PurePosixPath
 
-from r3bench.commits import git
+from r3bench.commits import git, moved
 from r3bench.errors import CaptureError, TreeError
 from r3bench.files import write_text
 
@@ -48,7 +48,9 @@ def apply(arguments: argparse.Namespace) -> int:
     if refused.returncode:
         said = refused.stderr.decode(errors="replace").strip().splitlines()
         why = said[0] if said else "git gives no reason"
-        print(f"r3bench: {arguments.patch} does not apply: {why}; search again on this tree", file=sys.stderr)
+        gone = [name for name in _CHANGED.findall(text) if not (top / name).is_file()]
+        went = "".join(f" ({name} is {new} now)" for name in gone if (new := moved(top, name)))
+        print(f"r3bench: {arguments.patch} does not apply: {why}{went}; search again on this tree", file=sys.stderr)
         return 1
     changed = changed_file(top, patch)
     require_source(top, patch, text, changed)

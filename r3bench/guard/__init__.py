@@ -105,7 +105,10 @@ def _ruled(capture: Capture, base: Side, head: Side, lost: str, gate: Gate, term
     if head.variant is None:
         file = _main(capture)
         if base.variant is not None:
-            return Ruling.DELETED, f"{base.name} defines it, {head.name} no longer does; looked for in {file}", None
+            gone = f"{base.name} defines it, {head.name} no longer does; looked for in {file}"
+            if new := commits.moved(terms.head.top, file):
+                gone += f", which git says is {new} now: record it again from there"
+            return Ruling.DELETED, gone, None
         return Ruling.INVALID, f"neither {head.name} nor {base.name} defines it; looked for in {file}", None
     outcomes = _replayed(capture, head.variant, terms.server)
     failed = _first_failed(outcomes)

@@ -93,6 +93,19 @@ def test_a_deleted_kernel_and_a_deleted_capture_are_told(repository: pytest.Pyte
     result.stdout.fnmatch_lines(["*nothing was measured: 2 deleted*"])
 
 
+@pytest.mark.parametrize("committed", [False, True])
+def test_where_git_says_that_a_kernels_file_went_is_told(repository: pytest.Pytester, committed: bool) -> None:
+    for old, new in (("scale.cu", "other.cu"), ("other.cu", "new/scaled.cu")):
+        (repository.path / "kernels/app" / new).parent.mkdir(exist_ok=True)
+        git("mv", f"kernels/app/{old}", f"kernels/app/{new}")
+        if committed:
+            git("commit", "-qm", "moved")
+    result = guard(repository, "-k", "scale", base="HEAD~2" if committed else "main")
+    assert verdicts(repository) == {"app/scale": "deleted"}
+    where = "looked for in kernels/app/scale.cu, which git says is kernels/app/new/scaled.cu now: record it again*"
+    result.stdout.fnmatch_lines([f"app/scale: *{where}"])
+
+
 def test_a_wrong_kernel_does_not_pass_by_recording_it_again(
     repository: pytest.Pytester, source: Path, record: Callable[[Path], None]
 ) -> None:

@@ -241,6 +241,17 @@ def test_a_tree_that_moved_on_is_left_alone(tree: Path, capsys: pytest.CaptureFi
     assert (tree / "kernels/miniweather/kernels.cu").read_text() == BEFORE.replace("2 *", "3 *")
 
 
+def test_where_git_says_that_a_file_went_is_told(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    git("mv", "kernels/miniweather/kernels.cu", "kernels/weather.cu")
+    git("commit", "-qm", "moved")
+    assert main(["apply", "reports/demo/k.patch"]) == 1
+    said = capsys.readouterr().err
+    assert "(kernels/miniweather/kernels.cu is kernels/weather.cu now); search again on this tree" in said
+    git("rm", "-q", "kernels/weather.cu")
+    assert main(["apply", "reports/demo/k.patch"]) == 1
+    assert " is kernels/" not in capsys.readouterr().err
+
+
 def test_what_no_search_wrote_is_refused(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tree / "any.patch").write_text("diff --git a/x b/x\n")
     assert main(["apply", "any.patch"]) == 3
