@@ -1,12 +1,12 @@
 """A simulation of searches on 1, 8, 64 and 512 GPUs: how fast they are, what holds them up, how stale parents get.
 
-    python -m tests.benchmarks.scaling [ledger.jsonl ...] [--minutes 3] [--task-ms 1.0]
+    python -m tests.benchmarks.scaling [ledger.jsonl ...] [--minutes 3] [--cluster-ms 6.2]
 
 Everything that takes time is a station with so many servers: answers of a model, each search's own process, Dask's
 scheduler, processors, GPUs. An evaluation goes through them one after the other. What each takes is drawn from what was
-measured: stages of builds and of the device from ledgers (without one, from ``stages_h200.json``, 25 evaluations on an
-H200), milliseconds of Dask's scheduler a task from a short run here (unless given), milliseconds of a search's process
-an evaluation from ``tests.benchmarks.ask_tell``. Answers take a log-normal time. Kernels draw parents, race and judge
+measured: stages of builds and of the device from ledgers (without one, from ``stages_h200.json``, 60 evaluations on an
+H200), milliseconds of Dask's client and scheduler an evaluation from ``tests.benchmarks.cluster``, of a search's
+process from ``tests.benchmarks.ask_tell``. Answers take a log-normal time. Kernels draw parents, race and judge
 with the search's own pools and pace; time is virtual. Children join the archive in the order drawn; the lag is how many
 joined the same island since their parent was drawn.
 """
@@ -26,7 +26,6 @@ from math import log
 from pathlib import Path
 from random import Random
 from statistics import mean
-from time import perf_counter
 from typing import Any
 
 from tabulate import tabulate
@@ -38,9 +37,9 @@ from tests.benchmarks.machine import describe
 MEASURED = Path(__file__).with_name("stages_h200.json")
 ON_DEVICE = ("load", "verify", "time")
 ASK_TELL_S = 0.0035
+CLUSTER_S = 0.0062
 CORES = 16  # a GPU
 KERNELS = 7
-TASKS = 2  # of Dask's for an evaluation: one builds, one replays
 SPREAD = 0.5  # of the logarithm of an answer's time
 RUNGS = {2: 0.5, 6: 0.25}  # after so many trials, such a part of the texts goes on: ten trials each on average
 
@@ -129,22 +128,6 @@ def recorded(ledger: Path) -> Iterator[Mapping[str, float]]:
     yield from (dict(outcome["stages"]) for outcome in outcomes[1:])
 
 
-def task_seconds(tasks: int = 400) -> float:
-    """What a task costs that does nothing, many being under way: what a scheduler and its client can do here."""
-    from r3bench.cluster import open_cluster
-    from r3bench.cluster.worker import COMPILE
-
-    async def many(cluster: Any) -> float:
-        begin = perf_counter()
-        await asyncio.gather(*(cluster._on(COMPILE, abs, -number) for number in range(tasks)))
-        return (perf_counter() - begin) / tasks
-
-    with open_cluster("local:1", "cpu") as cluster:
-        cluster._start(many(cluster)).result()  # connections are made
-        found: float = cluster._start(many(cluster)).result()
-        return found
-
-
 # -- one search -----------------------------------------------------------------------------------------------------
 
 
@@ -164,16 +147,15 @@ class Case:
 class World:
     """The stations of a case, and what came of it."""
 
-    def __init__(self, case: Case, samples: Sequence[Cost], task_s: float) -> None:
-        self.case, self.samples, self.task_s = case, samples, task_s
+    def __init__(self, case: Case, samples: Sequence[Cost], cluster_s: float) -> None:
+        self.case, self.samples, self.cluster_s = case, samples, cluster_s
         self.random = Random(1)
         self.answers = Station("answers", case.answers)
         self.searches = [Station("search", 1) for _ in range(case.processes)]
         self.scheduler = Station("scheduler", case.clusters)
         self.cores = Station("processors", CORES * case.gpus)
         self.gpus = Station("GPUs", case.gpus)
-        # As a cluster's ``at_once``: two for each replay worker, one for each processor that builds.
-        self.evaluating = Pool(max(Settings().evaluating, (2 + CORES) * case.gpus))
+        self.evaluating = Pool(_at_once(case))
         self.evaluations = self.children = 0
         self.lags: list[int] = []
 
@@ -181,7 +163,7 @@ class World:
         cost = self.random.choice(self.samples)
         with await self.evaluating.enter((0.0, 0)):
             await self.searches[kernel % len(self.searches)].serve(ASK_TELL_S)
-            await self.scheduler.serve(self.task_s * TASKS)
+            await self.scheduler.serve(self.cluster_s)
             await self.cores.serve(cost.build_s)
             if cost.device_s:
                 await self.gpus.serve(cost.device_s)
@@ -219,7 +201,7 @@ class World:
             under_way.append((island, joined.get(island, 0), child))
 
     async def run(self, seconds: float) -> None:
-        settings = Settings(evaluating=max(4, (2 + CORES) * self.case.gpus), proposing=self.case.answers)
+        settings = Settings(evaluating=_at_once(self.case), proposing=self.case.answers)
         searches = [asyncio.ensure_future(self.search(kernel, settings)) for kernel in range(self.case.kernels)]
         await asyncio.sleep(seconds)
         for search in searches:
@@ -240,9 +222,14 @@ class World:
         ]
 
 
-def simulated(case: Case, samples: Sequence[Cost], task_s: float, seconds: float) -> list[object]:
+def _at_once(case: Case) -> int:
+    """As a cluster's ``at_once``: twice two for each replay worker and one for each processor that builds."""
+    return max(Settings().evaluating, 2 * (2 + CORES) * case.gpus)
+
+
+def simulated(case: Case, samples: Sequence[Cost], cluster_s: float, seconds: float) -> list[object]:
     loop = VirtualLoop()
-    world = World(case, samples, task_s)
+    world = World(case, samples, cluster_s)
     try:
         loop.run_until_complete(world.run(seconds))
         for task in asyncio.all_tasks(loop):
@@ -259,31 +246,33 @@ _WIDE_S = 40.0  # of virtual time where very much happens in it
 
 
 def cases() -> Iterator[Case]:
-    """As it comes; with as many answers as there are GPUs, a process for each kernel; and with more to be searched."""
+    """As it comes; with as many answers as there are GPUs, a process for each kernel; with more to be searched; and as
+    many searches of one GPU each."""
     for gpus, answer_s in product((1, 8, 64, 512), (0.01, 3.0, 30.0)):
         yield Case(gpus=gpus, answer_s=answer_s, answers=4)
         yield Case(gpus=gpus, answer_s=answer_s, answers=16 * gpus, processes=KERNELS)
     for gpus in (8, 64, 512):
         kernels, clusters = 2 * gpus, -(-gpus // 8)
         yield Case(gpus=gpus, answer_s=3.0, answers=16 * gpus, kernels=kernels, processes=kernels, clusters=clusters)
+    yield Case(gpus=8, answer_s=3.0, answers=512, kernels=56, processes=56, clusters=8)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ledgers", nargs="*", type=Path)
     parser.add_argument("--minutes", type=float, default=3.0, help="of virtual time")
-    parser.add_argument("--task-ms", type=float, help="milliseconds of Dask's a task (default: measured here)")
+    parser.add_argument("--cluster-ms", type=float, default=1e3 * CLUSTER_S, help="of Dask's an evaluation")
     given = parser.parse_args()
     outcomes = [stages for ledger in given.ledgers for stages in recorded(ledger)]
     samples = costs(outcomes or json.loads(MEASURED.read_text()))
-    task_s = given.task_ms / 1e3 if given.task_ms is not None else task_seconds()
     print(describe())
     print(
         f"{len(samples)} evaluations: {1e3 * mean(c.build_s for c in samples):.0f} ms of a processor, "
-        f"{1e3 * mean(c.device_s for c in samples):.0f} ms of a GPU; {1e3 * task_s:.2f} ms a task of Dask's"
+        f"{1e3 * mean(c.device_s for c in samples):.0f} ms of a GPU; {given.cluster_ms:.1f} ms of Dask's"
     )
     wide = (_WIDE_S if case.kernels > KERNELS else 60 * given.minutes for case in cases())
-    rows = [simulated(case, samples, task_s, seconds) for case, seconds in zip(cases(), wide, strict=True)]
+    cluster_s = given.cluster_ms / 1e3
+    rows = [simulated(case, samples, cluster_s, seconds) for case, seconds in zip(cases(), wide, strict=True)]
     print(tabulate(rows, headers=[*HEAD, *SHARES], floatfmt=".1f"))
 
 
