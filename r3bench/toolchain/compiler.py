@@ -281,10 +281,14 @@ class Compiler:
         self._server = Server()
 
     def _give(self, worker: Worker) -> None:
-        """Keep a worker for the next request with its options; the one idle longest goes when there are too many."""
+        """Keep a worker for the next request with its options; where there are too many the one goes that was asked
+        least, of such the one idle longest: most sets of options are drawn once, a few decide lowering."""
+        surplus = None
         with self._lock:
             self._idle.append(worker)
-            surplus = self._idle.pop(0) if len(self._idle) > max(_KEPT, 2 * self._count) else None
+            if len(self._idle) > max(_KEPT, 2 * self._count):
+                surplus = min(self._idle[:-1], key=lambda idle: idle.asked)
+                self._idle.remove(surplus)
         if surplus is not None:
             surplus.end()
 

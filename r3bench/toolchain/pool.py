@@ -105,11 +105,14 @@ class Server:
 
 
 class Worker:
-    """One worker process, for one ``kind``: LLVM options and role. Not shared between threads while it works."""
+    """One worker process, for one ``kind``: LLVM options and role. Not shared between threads while it works.
+
+    ``asked`` counts its jobs."""
 
     def __init__(self, server: Server, pid: int, channel: socket.socket, log: int, kind: tuple[Options, str]) -> None:
         self._server, self._pid, self._channel, self._log = server, pid, channel, log
         self.kind = kind
+        self.asked = 0
 
     def ask(
         self,
@@ -123,6 +126,7 @@ class Worker:
 
         ``known`` answers the worker's question whether code for an optimized module is at hand already.
         """
+        self.asked += 1
         deadline = time.monotonic() + timeout_s
         os.ftruncate(self._log, 0)
         os.lseek(self._log, 0, os.SEEK_SET)
