@@ -1,8 +1,8 @@
 """The replay server: captures stay resident, builds run in parallel, one stage feeds the device.
 
 A request goes through three stages, each with its own threads or processes: *prepare* (read the capture, write the
-build request), *build* (the compiler's workers), *device* (load, verify, time). A GPU verifies one while the one before
-it is timed: it does one thing at a time, and does not wait for this process in between. Everything above replays
+build request), *build* (the compiler's workers), *device* (load, verify, time). A GPU does one thing after the
+other, for several requests: it does not wait for this process in between. Everything above replays
 through :meth:`ReplayServer.submit` and :meth:`ReplayServer.compare`, which return futures at once.
 """
 
@@ -57,7 +57,7 @@ from r3bench.toolchain.cache import user_cache
 from r3bench.windows import procedure_for
 
 SWITCH_S = 5e-5
-AT_DEVICE = 3  # requests at a device that queues: one is timed, one waits for that, one is verified
+AT_DEVICE = 4  # requests at a device that queues: it does one thing after the other, and always has the next
 REMEMBERED = 1024  # outcomes by their code, 8 KB each: a search of one text tries some hundred configurations
 RECORDED = 64  # recorded kernels that are built or read already
 
@@ -150,8 +150,9 @@ class ReplayServer:
         how: dict[str, Any] = {"timing": timing, "fastest": fastest, "races": races}
         how |= {"timeout_s": self._timeout_s, "compiler": self._compiler}
         if self.device.queues:
-            with suppress(WorkerLost), self._turns.shared() as turn:
-                placement = self._placements.at_hand(_key(material))
+            key = _key(material)
+            with suppress(WorkerLost), self._turns.shared(key) as turn:
+                placement = self._placements.at_hand(key)
                 if placement is not None and placement.apart:
                     lock = partial(self._timing, turn)
                     return evaluate(placement, variant, builds[0], lock=lock, shared=True, **how)

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
 _POLL_S = 0.005
+_SHARED_S = 1.0  # that threads of one process share a lock between processes before others have their chance
 
 
 class Sized(Protocol):
@@ -57,6 +58,7 @@ class Resident(Generic[S]):
         self._limit_bytes = limit_bytes
         self._drop = drop
         self._items: OrderedDict[Hashable, S] = OrderedDict()
+        self._guard = Lock()  # between those who take what is at hand
 
     def get(self, key: Hashable, make: Callable[[], S]) -> S:
         """The item of this key, made if it is not there."""
@@ -68,10 +70,11 @@ class Resident(Generic[S]):
 
     def at_hand(self, key: Hashable) -> S | None:
         """The item of this key, if it is there and nothing has to go."""
-        if key not in self._items or self._crowded():
-            return None
-        self._items.move_to_end(key)
-        return self._items[key]
+        with self._guard:
+            if key not in self._items or self._crowded():
+                return None
+            self._items.move_to_end(key)
+            return self._items[key]
 
     def _crowded(self) -> bool:
         return len(self._items) > 1 and sum(item.nbytes for item in self._items.values()) > self._limit_bytes
@@ -94,11 +97,13 @@ def host_room() -> int:
 class TimingLock:
     """A lock between processes, for each ranking: on a file that stays open, for opening one takes longer than locking.
 
-    A context manager. One thread at a time uses it.
+    A context manager. Threads of one process share it, and now and then let others have it.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._guard, self._users = Lock(), 0
+        self._until_s = self._again_s = -inf
         self._open()
 
     def _open(self) -> None:
@@ -108,11 +113,22 @@ class TimingLock:
     def acquire(self, timeout_s: float = inf) -> bool:
         """Whether it was had within so many seconds."""
         ends = monotonic() + timeout_s
-        while not self._locks():
+        while not self._joins():
             if monotonic() > ends:
                 return False
             sleep(_POLL_S)
         return True
+
+    def _joins(self) -> bool:
+        """Whether this process has it, and not for so long that others should have their chance."""
+        with self._guard:
+            now = monotonic()
+            if self._users:
+                joins = now < self._until_s
+            elif joins := now >= self._again_s and self._locks():
+                self._until_s = now + _SHARED_S
+            self._users += joins
+            return joins
 
     def _locks(self) -> bool:
         """Whether nobody else has it. A file that was deleted locks nobody out, and is made again."""
@@ -126,7 +142,12 @@ class TimingLock:
         return True
 
     def release(self) -> None:
-        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        with self._guard:
+            self._users -= 1
+            if not self._users:
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
+                if monotonic() > self._until_s:
+                    self._again_s = monotonic() + 2 * _POLL_S
 
     def __enter__(self) -> Self:
         self.acquire()

@@ -30,7 +30,7 @@ from r3bench.model import (
     content_id,
 )
 from r3bench.overrides import tolerance_path
-from r3bench.server import ReplayServer
+from r3bench.server import ReplayServer, resident
 from r3bench.server import local as server
 from r3bench.server.resident import Latest, Resident, TimingLock, timing_lock
 from r3bench.server.stages import when_all
@@ -482,6 +482,20 @@ def test_a_lock_whose_file_was_deleted_still_locks(tmp_path: Path) -> None:
     assert other.acquire(0.01)
 
 
+def test_threads_share_a_lock_and_let_other_processes_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held, other = TimingLock(tmp_path / "lock"), TimingLock(tmp_path / "lock")
+    with held, held:
+        assert not other.acquire(0.01)
+    monkeypatch.setattr(resident, "_SHARED_S", -1.0)
+    with held:
+        assert not held.acquire(0.01)
+        assert not other.acquire(0.01)
+    assert other.acquire(0.0)  # before the first comes back
+    other.release()
+    with held:
+        assert not other.acquire(0.01)
+
+
 def test_closing_does_not_wait_for_another_process(opener: Opener, recorded: Capture) -> None:
     opened = ReplayServer(opener, compiler=FakeCompiler())
     with timing_lock(opened.device.name):
@@ -560,8 +574,9 @@ def test_a_device_that_queues_verifies_one_while_another_is_timed(
     first = opened.submit(recorded, variant("quick"))
     assert device.timing.wait(60)
     second, wrong = (opened.submit(recorded, variant(name)) for name in ("slow", "wrong"))
-    contest = opened.compare(recorded, 0, variant("narrow"), variant("racing"))
     assert wrong.result(60).verdict.status is Status.MISMATCH
+    contest = opened.compare(recorded, 0, variant("narrow"), variant("racing"))
+    until(contest.running)
     assert device.launched.count("slow") == 1
     assert not {"narrow", "racing"} & set(device.launched)  # a contest has the device alone
     assert [future.done() for future in (first, second)] == [False, False]
