@@ -59,8 +59,8 @@ GPU = Procedure(
     window_ns=500_000.0, clones=1024, warm_up_ns=150_000_000.0, ring_bytes=1 << 33, cold_bytes=120_000_000, margin=0.01
 )
 # Making a graph of a launch takes longer than the launch of a small kernel: a ranking has few in its windows, and these
-# are as long as ranking needs. Once there is a graph, further short windows cost the host nothing: contenders, which are
-# not cut off, have many.
+# are as long as ranking needs. Once there is a graph, further short windows cost the host nothing: contenders, which
+# are not cut off, have many.
 GPU_RANKING = replace(
     GPU, window_ns=250_000.0, clones=64, windows=5, spare=27, warm_up_ns=1_000_000.0, cold_bytes=1, flush=True
 )

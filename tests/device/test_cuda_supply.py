@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -283,6 +284,14 @@ def test_kernels_nobody_holds_go_when_another_comes(device: CudaDevice) -> None:
     device.load(binary("stray"))
     loads = [message["unload"] for message in WORKERS[0].said if message["op"] == "load"]
     assert loads == [[], [first]]
+
+
+def test_each_kernel_goes_once_whichever_thread_loads_the_next(device: CudaDevice) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        numbers = set(threads.map(lambda _: device.load(binary("double")).number, range(400)))
+    device.load(binary("double"))
+    gone = [number for message in WORKERS[0].said if message["op"] == "load" for number in message["unload"]]
+    assert sorted(gone) == sorted(numbers)
 
 
 @pytest.mark.parametrize(

@@ -129,9 +129,10 @@ class Supply:
 
     def _unused(self, worker: Worker) -> list[int]:
         """Kernels that nobody holds any more: they go when another comes."""
-        unused = {self.unused_kernels.popleft() for _ in range(len(self.unused_kernels))} & worker.kernels
-        worker.kernels -= unused
-        return sorted(unused)
+        with self.guard:
+            unused = {self.unused_kernels.popleft() for _ in range(len(self.unused_kernels))} & worker.kernels
+            worker.kernels -= unused
+            return sorted(unused)
 
     def place(self, memory: CudaMemory) -> None:
         """Make a new copy. Where something else has its addresses, a fresh worker keeps them from its start: once."""
