@@ -95,8 +95,11 @@ class Cache:
 
     def _write(self, path: Path, content: bytes) -> None:
         with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=path.parent)
+            try:
+                handle, temporary = tempfile.mkstemp(dir=path.parent)
+            except FileNotFoundError:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                handle, temporary = tempfile.mkstemp(dir=path.parent)
             try:
                 with os.fdopen(handle, "wb") as file:
                     file.write(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -140,7 +140,7 @@ class Compiler:
 
     def _ir_key(self, request: BuildRequest) -> str:
         source = request.symbol, request.files, request.main, request.flags, _frontend_arch(request.target)
-        return self._key("ir", *source, *_if_checked(request))
+        return _source_key(self._server.hello()["fingerprint"], "ir", *source, *_if_checked(request))
 
     def _alone(self, key: str) -> threading.Lock:
         """The lock under which one thread makes what has a key; it is gone when none needs it."""
@@ -291,6 +291,12 @@ class Compiler:
                 self._idle.remove(surplus)
         if surplus is not None:
             surplus.end()
+
+
+@lru_cache(64)
+def _source_key(*texts: Any) -> str:
+    """What names a source, the same for all its configurations."""
+    return content_id(*texts)
 
 
 def _frontend_arch(target: Target) -> str:

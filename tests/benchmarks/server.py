@@ -1,10 +1,10 @@
 """What the replay server achieves, one line a figure; each part ends within its seconds.
 
-- *rate*: distinct verified binaries a second of known sources under configurations drawn at random, over all kernels of
-  captures/miniweather, ranked, until there are 2,000; the share of the time in which the device's stage, by NVML the
-  GPU, and this process (of one processor, for one thread runs at a time) were at work; and the median milliseconds of
-  each stage. Asked on an H200 with 16 cores: 120 a second over 2,000, GPU half busy. On two cores of a CPU: 15
-  configurations a second.
+- *rate*: distinct verified binaries a second of known sources, ranked, until there are 2,000. Their configurations are
+  drawn at random, before the clock starts, over all kernels of captures/miniweather. The share of the time in which the
+  device's stage, by NVML the GPU, and this process (of one processor, for one thread runs at a time) were at work; and
+  the median milliseconds of each stage. Asked on an H200 with 16 cores: 120 a second, GPU half busy. On two cores of a
+  CPU: 15 configurations a second.
 - *source*: from a source that was never seen to its verdict. Asked on the H200: 120 ms.
 - *cold*: the same evaluation in a process of its own each time, against the resident server. Asked: 50 times.
 - *rebuild*: nvcc and a run of the application for each candidate, against the same. Asked: 20 times.
@@ -172,9 +172,10 @@ def rate(device: str, seconds: float, cache: Path) -> None:
 
     with ReplayServer(device, cache=cache) as server:
         warmed(server, found)
+        drawn = list(islice(requests(server, found), round(min(2 * DISTINCT, 200 * seconds))))
         watch, cpu = Watch(), process_time()
-        wanted = takewhile(lambda _: len(binaries) < DISTINCT, requests(server, found))
-        outcomes, _, took = stream(server, wanted, 20_000, seconds, seen)
+        wanted = takewhile(lambda _: len(binaries) < DISTINCT, drawn)
+        outcomes, _, took = stream(server, wanted, len(drawn), seconds, seen)
         busy, cpu = watch.percent(), process_time() - cpu
     matched = [outcome for outcome in outcomes if outcome.verdict.status is Status.MATCH]
     on_device = sum(s for o in outcomes for name, s in o.stages if name in ("load", "verify", "time"))
