@@ -42,7 +42,7 @@ def write_text(path: Path, text: str) -> None:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with open(handle, "wb") as file:
-                file.write(text.encode())
+                file.write(text.encode(errors="replace"))  # a ledger's JSON can hold half a character
             os.chmod(temporary, 0o644)
             os.replace(temporary, path)
         except BaseException:

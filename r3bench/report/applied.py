@@ -43,4 +43,7 @@ def kept(place: Path, kernels: Iterable[KernelResult]) -> dict[str, Any]:
 
 def _of(kernels: Iterable[KernelResult]) -> dict[str, str]:
     improved = [kernel for kernel in kernels if kernel.status == "improved"]
-    return {k.kernel: hashlib.sha256(f"{k.after}\0{k.configuration}".encode()).hexdigest()[:24] for k in improved}
+    return {
+        k.kernel: hashlib.sha256(f"{k.after}\0{k.configuration}".encode(errors="surrogatepass")).hexdigest()[:24]
+        for k in improved
+    }

@@ -58,9 +58,9 @@ def command(line: str) -> str:
 
 def bounded(head: str, sections: Iterable[str], rest: str) -> str:
     """Head and as many sections as fit into 60 kB; where some do not, ``rest`` says where they are."""
-    parts, size = [head], len(head.encode()) + len(rest.encode()) + 2
+    parts, size = [head], len(head.encode(errors="replace")) + len(rest.encode(errors="replace")) + 2
     for section in sections:
-        size += len(section.encode()) + 2
+        size += len(section.encode(errors="replace")) + 2
         if size > LIMIT:
             parts.append(rest)
             break

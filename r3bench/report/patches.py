@@ -60,7 +60,8 @@ def _quoted(path: str) -> str:
     if re.fullmatch(r"[ !#-\[\]-~]*", path):
         return path
     special = {34: '\\"', 92: "\\\\", 9: "\\t", 10: "\\n"}
-    return '"' + "".join(special.get(b, chr(b) if 32 <= b < 127 else f"\\{b:03o}") for b in path.encode()) + '"'
+    written = path.encode(errors="surrogatepass")
+    return '"' + "".join(special.get(b, chr(b) if 32 <= b < 127 else f"\\{b:03o}") for b in written) + '"'
 
 
 _CONTEXT = 3  # unchanged lines around a change in a patch: git applies it only where they are as they were
@@ -123,7 +124,7 @@ def moved_on(results: Iterable[KernelResult]) -> list[str]:
     files: dict[str, list[str]] = {}
     for result in results:
         place = in_the_tree(result.source)
-        if result.before and place is not None and place.read_bytes() != result.before.encode():
+        if result.before and place is not None and place.read_bytes() != result.before.encode(errors="surrogatepass"):
             files.setdefault(result.source, []).append(short_name(result.kernel))
     return [
         f"{source} was changed after it was searched for {', '.join(names)}: what is said of them is of its earlier "

@@ -19,7 +19,9 @@ def file_name(kernel: str) -> str:
     """A name for the files of a kernel (``<application>/<symbol>``): its own, made safe and short; each has another."""
     symbol = kernel.split("/", 1)[-1]
     safe = re.sub(r"[^\w.-]", "_", demangled(symbol))[:80]
-    return safe if safe == symbol and safe != "report" else f"{safe}-{hashlib.sha256(symbol.encode()).hexdigest()[:8]}"
+    if safe == symbol and safe != "report":
+        return safe
+    return f"{safe}-{hashlib.sha256(symbol.encode(errors='surrogatepass')).hexdigest()[:8]}"
 
 
 def folder_name(application: str) -> str:
@@ -294,5 +296,5 @@ def one_line(text: str) -> str:
 
 
 def no_control(text: str) -> str:
-    """Text without control characters, and without those that turn its direction."""
-    return re.sub(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", " ", text)
+    """Text without control characters, those that turn its direction, and halves of characters."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]", " ", text)

@@ -65,6 +65,19 @@ def test_names_of_runs_do_not_steer_the_terminal(tmp_path: Path, capsys: pytest.
     assert "\x1b" not in capsys.readouterr().out + drawing.read_text()
 
 
+def test_halves_of_characters_are_left_out(tmp_path: Path) -> None:
+    run = {
+        "format": 1,
+        "created": "\udfff",
+        "machine": "cpu\ud800",
+        "commit": "\udc80",
+        "times_ns": {"a/k\ud800[0]": 5.0},
+    }
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    assert main(["history", str(tmp_path), "--svg", str(tmp_path / "times.svg")]) == 0
+    assert "a/k [0]" in (tmp_path / "times.svg").read_text()
+
+
 def test_times_of_two_machines_are_two_series(tmp_path: Path) -> None:
     write(tmp_path, "one", None, {"a/k[0]": 5.0, "a/l[0]": 6.0})
     write(tmp_path, "two", None, {"a/k[0]": 50.0})

@@ -44,6 +44,17 @@ def test_every_format_from_folder_ledger_and_document(run: Path, capsys: pytest.
     assert {path.name for path in run.glob("report.*")} == {"report.json", "report.md", "report.html"}
 
 
+@pytest.mark.parametrize("form", ["terminal", "markdown", "html", "json"])
+def test_halves_of_characters_are_left_out(run: Path, form: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with Ledger.open(run / "ledger" / "k.jsonl") as ledger:
+        keep(ledger, replace(IMPROVED, kernel="demo/k\udc80", description="a \ud800 half", source="\udfff/k.cu"))
+    assert main(["report", str(run), "--format", form, "--into", str(run / "out")]) == 0
+    assert "improved" in capfd.readouterr().out
+    written = {path.name: path.read_text(encoding="utf-8") for path in (run / "out").glob("report.*")}
+    assert len(written) == 3
+    assert all("half" in text for text in written.values())
+
+
 def test_the_terminal_says_what_a_search_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,7 +28,7 @@ def head(document: Mapping[str, Any], title: str, warnings: Iterable[str] = ()) 
 
 def anchor(name: str) -> str:
     """An id for a kernel's section: readable, and another for every name."""
-    return f"{re.sub(r'[^A-Za-z0-9]+', '-', name)[:60]}-{sha256(name.encode()).hexdigest()[:6]}"
+    return f"{re.sub(r'[^A-Za-z0-9]+', '-', name)[:60]}-{sha256(name.encode(errors='surrogatepass')).hexdigest()[:6]}"
 
 
 def contents(names: Sequence[str]) -> Markup:
