@@ -9,7 +9,7 @@ from functools import partial
 from itertools import repeat
 from typing import Any
 
-MOST = 4  # requests that go together; where one of them ends its worker, all are done again
+MOST = 8  # requests that go together; where one of them ends its worker, all are done again
 
 Asked = tuple[Any, "asyncio.Future[Any]"]
 
@@ -33,8 +33,9 @@ class Batches:
 
     def _go_on(self) -> None:
         self._waiting = deque(each for each in self._waiting if not each[1].done())  # what was cancelled meanwhile goes
-        while self._waiting and (free := max(1, self._slots()) - len(self._tasks)) > 0:
-            count = min(MOST, -(-len(self._waiting) // free))
+        slots = max(1, self._slots())
+        while self._waiting and len(self._tasks) < slots:
+            count = min(MOST, -(-len(self._waiting) // slots))  # the others are about to be free, too
             together = [self._waiting.popleft() for _ in range(count)]
             self._tasks.add(task := asyncio.ensure_future(self._run([request for request, _ in together])))
             task.add_done_callback(partial(self._settle, together))

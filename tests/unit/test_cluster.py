@@ -23,7 +23,7 @@ from distributed import Scheduler, SpecCluster
 from r3bench import store
 from r3bench.cli import main
 from r3bench.cluster import addresses, client, nodes, open_cluster, start, worker
-from r3bench.cluster.batches import Batches
+from r3bench.cluster.batches import MOST, Batches
 from r3bench.cluster.client import Cluster
 from r3bench.cluster.nodes import divided
 from r3bench.cluster.worker import COMPILE, REPLAY, Absent, kind_of
@@ -309,7 +309,7 @@ def test_kinds_are_models() -> None:
 
 
 def test_what_waits_goes_several_to_a_task() -> None:
-    """Two tasks at once, of at most four requests; each has its own answer, and what a task raises all of it do."""
+    """Two tasks at once share what waits; each request has its own answer, and what a task raises all of it do."""
     tasks, most = [], 0
 
     async def run(requests: list[int]) -> list[int]:
@@ -326,13 +326,15 @@ def test_what_waits_goes_several_to_a_task() -> None:
 
     batches = Batches(run, lambda: 2)
     assert asyncio.run(ask(*range(8))) == [10 * number for number in range(8)]
-    assert tasks == [[0], [1], [2, 3, 4, 5], [6, 7]]
+    assert tasks == [[0], [1], [2, 3, 4], [5, 6], [7]]
     assert most == 2
     tasks.clear()
     answers = asyncio.run(ask(10, 11, 12, 13, 14))
-    assert tasks == [[10], [11], [12, 13, 14]]
-    assert answers[:2] == [100, 110]
-    assert [str(each) for each in answers[2:]] == ["gone"] * 3
+    assert tasks == [[10], [11], [12, 13], [14]]
+    assert [str(each) for each in answers] == ["100", "110", "gone", "gone", "140"]
+    tasks.clear()
+    asyncio.run(ask(*range(40)))
+    assert max(map(len, tasks)) == MOST
 
 
 def test_requests_that_are_cancelled_leave_the_others_alone() -> None:
