@@ -9,9 +9,10 @@ import socket
 import struct
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from threading import Condition, Lock, RLock
+from threading import Lock, RLock
 from time import perf_counter
 from typing import Any
 
@@ -61,7 +62,8 @@ class Worker:
         limit = struct.pack("@ll", _SEND_TIMEOUT_S, 0)
         self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         self._limit_s = 0.0
-        self._asking, self._turns, self._ending = Lock(), Condition(), RLock()
+        self._asking, self._turns, self._ending = Lock(), Lock(), RLock()
+        self._gates: deque[Lock] = deque()  # of those whose turn comes, in order
         self._asked = self._answered = 0
         self._failed = False
         with theirs:
@@ -118,28 +120,42 @@ class Worker:
         """Send a request and wait for its answer: TimeoutError, or WorkerDied. Its time begins with its turn, which it
         ``waited`` for so many seconds; where what another thread asked before ends the worker, it died from outside."""
         with self._asking:
-            turn = self._asked
             self._send(message, fds)
-            self._asked += 1
-        waited, failed = self._wait(turn), True
+            gate = self._gate()
+        waited, failed = self._wait(gate) if gate else 0.0, True
         try:
             reply = self._answer(timeout_s)
             failed = bool(reply["answer"].get("lost"))
         finally:
             with self._turns:
-                self._failed, self._answered = failed, turn + 1
-                self._turns.notify_all()
+                self._failed, self._answered = failed, self._answered + 1
+                for _ in range(len(self._gates) if failed else min(1, len(self._gates))):
+                    self._gates.popleft().release()
         return {**reply, "waited": waited}
 
-    def _wait(self, turn: int) -> float:
-        """Wait for what was asked before: for so many seconds."""
-        begin = perf_counter()
+    def _gate(self) -> Lock | None:
+        """What the request before opens; None where there is none, and this one is next."""
         with self._turns:
-            before = self._answered != turn
-            self._turns.wait_for(lambda: self._failed or self._answered == turn)
             if self._failed:
                 raise _behind()
-        return perf_counter() - begin if before else 0.0
+            gate = Lock() if self.waits else None
+            if gate is not None:
+                gate.acquire()
+                self._gates.append(gate)
+            self._asked += 1
+            return gate
+
+    def _wait(self, gate: Lock) -> float:
+        """Wait for what was asked before: for so many seconds."""
+        begin = perf_counter()
+        try:
+            gate.acquire()
+        except BaseException:  # an interrupt: nobody would take the answer
+            self.close()
+            raise
+        if self._failed:
+            raise _behind()
+        return perf_counter() - begin
 
     def _send(self, message: dict[str, Any], fds: Sequence[int]) -> None:
         try:

@@ -101,6 +101,9 @@ class Supply:
             if self._worker is None or not self._worker.alive():
                 self._drop_worker()
                 self._worker = Worker(self._index, self._kept)
+            if self._closed:  # meanwhile
+                self._drop_worker()
+                raise ValueError("the device is closed")
             return self._worker
 
     def living(self) -> Worker | None:
