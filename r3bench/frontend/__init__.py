@@ -12,12 +12,9 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from r3bench import toolkit
-from r3bench.errors import BuildError
-from r3bench.frontend.alone import with_one_kernel
 from r3bench.frontend.clang import (
     MOST_ERRORS,
     NAMED,
@@ -56,25 +53,17 @@ def compile_ir(
     timeout_s: float = 30.0,
     debug: bool = False,
     instantiate: Sequence[str] = (),
-    kernel: str = "",
     ahead: Ahead | None = None,
 ) -> str:
     """Unoptimized NVPTX IR (text) of the device side of ``main``, one of ``files`` (relative path -> text).
 
     ``flags`` are nvcc's or clang's; paths in them are relative to the root of ``files``. ``instantiate`` names
     template kernels that nothing in the source launches, for example ``"scale<float, 4>"``. ``debug`` keeps the types
-    of parameters for :func:`parameters`. ``kernel`` is the symbol of the only kernel that is wanted: of others the
-    IR need not have any. ``ahead`` may have a compiler waiting.
+    of parameters for :func:`parameters`. ``ahead`` may have a compiler waiting.
 
     Raises BuildError with up to 20 diagnostics in the given files, or Unsupported if the first error asks for a part
     of CUDA that the prelude does not have.
     """
-    if kernel and main in files and (text := with_one_kernel(files[main], kernel)) != files[main]:
-        with suppress(BuildError):
-            alone = {**files, main: text}
-            ir = compile_ir(alone, main, flags=flags, arch=arch, timeout_s=timeout_s, debug=debug, ahead=ahead)
-            if kernel in kernels(ir):
-                return ir
     own, paths = translated([flag for flag in flags if flag != toolkit.FLAG])
     cudas = toolkit.FLAG in flags
     command, header, folders = _headers(cudas, arch, debug)

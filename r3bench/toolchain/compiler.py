@@ -139,7 +139,7 @@ class Compiler:
         return None if entry is None or code is None else (entry[0] | code[0], code[1])
 
     def _ir_key(self, request: BuildRequest) -> str:
-        source = request.symbol, request.files, request.main, request.flags, _frontend_arch(request.target)
+        source = request.files, request.main, request.flags, _frontend_arch(request.target)
         return _source_key(self._server.hello()["fingerprint"], "ir", *source, *_if_checked(request))
 
     def _alone(self, key: str) -> threading.Lock:
@@ -158,7 +158,6 @@ class Compiler:
             entry = self._cache.get(key)
             if entry is None:
                 job = FrontendJob(
-                    symbol=request.symbol,
                     files=request.files,
                     main=request.main,
                     flags=request.flags,

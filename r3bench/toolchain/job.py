@@ -10,9 +10,8 @@ from r3bench.space import UnitFacts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontendJob:
-    """Source to IR; the same for all configurations of a kernel's source."""
+    """Source to IR; the same for all configurations of a source."""
 
-    symbol: str
     files: tuple[tuple[str, str], ...]
     main: str
     flags: tuple[str, ...]

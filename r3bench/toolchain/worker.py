@@ -230,7 +230,6 @@ def _ir(job: FrontendJob) -> str:
         arch=job.arch,
         timeout_s=job.timeout_s,
         debug=job.debug,
-        kernel=job.symbol,
         ahead=_ahead,
     )
 
