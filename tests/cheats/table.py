@@ -67,7 +67,7 @@ COPIES_ITS_NEIGHBOUR = Cheat(
     check="launches alone",
     says="SIGSEGV",
     knows="FIRST_TIMED",
-    cuda={"says": "memory that is not its own"},
+    cuda={"says": "elements differ"},
 )
 
 _TO = "to[i] = from[i] + step * (sum - 2.0 * from[i])"

@@ -16,7 +16,7 @@ def main() -> None:
         # what a kernel that counts on it would like to find
         "poison in shared memory": (Service, "poison_shared_memory", lambda service: service.fill_shared_memory(0)),
         # what was open for one launch stays open
-        "no memory but the launch's own": (Space, "only", lambda space, places, wait: space.open(places)),
+        "no memory but the launch's own": (Space, "only", lambda space, places, *_, **__: space.open(places)),
     }
     setattr(*checks[os.environ[WITHOUT]])
     worker.main()

@@ -274,6 +274,21 @@ def test_windows_in_a_row_are_one_request(device: CudaDevice) -> None:
     assert device.spent["run"] > before.get("run", 0.0)
 
 
+def test_a_launch_on_one_copy_finds_no_results_in_those_beside_it(device: CudaDevice) -> None:
+    one, kernel = lone(), device.load(binary("double"))
+    copies = [device.allocate(one.unit, one.before) for _ in range(3)]
+    device.windows(kernel, copies, one.unit.launch, 1)
+    device.windows(kernel, copies[1:2], one.unit.launch, 1)
+    runs = [message for message in WORKERS[0].said if message["op"] == "run"]
+    assert set(runs[-1]["restore"]) == {copy.number for copy in copies}
+    for copy in (copies[0], copies[2]):
+        same(device.download(copy), one.expect(x=np.arange(1.0, 9.0)))
+    same(device.download(copies[1]), one.expect(x=2 * np.arange(1.0, 9.0)))
+    device.windows(kernel, copies[2:], one.unit.launch, 1)
+    assert set(WORKERS[0].said[-1]["restore"]) == {copies[1].number, copies[2].number}
+    same(device.download(copies[1]), one.expect(x=np.arange(1.0, 9.0)))
+
+
 def test_what_an_answer_says_is_kept_apart_from_what_it_took(device: CudaDevice) -> None:
     assert device.write_speed() == float(1 << 31)
     assert device.spent["worker"] == 0.25

@@ -320,13 +320,17 @@ class CudaDevice:
         symbol = kernel.binary.symbol
         _check_launch(symbol, launch)
         worker = self._supply.ready(kernel, memories)
+        # Copies share pieces of memory: who is launched on one alone must not find beside it what others left.
+        beside = self._supply.used_beside(worker, memories[0]) if windows and len(memories) == 1 else []
+        for memory in beside:
+            self._to_restore(memory)
         judged = judged if windows else memories[0]
         rules = judged.recorded.compared_by if judged else None
         message = {
             "op": "run",
             "kernel": kernel.number,
             "memories": [memory.number for memory in memories],
-            "restore": self._stale(memories),
+            "restore": self._stale([*memories, *beside]),
             "evict": evict,
             "launch": [getattr(launch, field.name) for field in fields(launch)],
             "windows": windows,
@@ -341,8 +345,8 @@ class CudaDevice:
             answer = self._supply.ask(worker, message, symbol, timeout_s=timeout_s)
         except TimeoutError:
             raise ReplayTimeout(f"{symbol} did not end within {timeout_s:g} s and was killed") from None
-        for memory in memories:
-            memory.stale = False
+        for memory in (*beside, *memories):
+            memory.stale, memory.used = False, memory in memories
         if judged is not None:
             judged.rows, judged.rules = answer["rows"] if rules else None, rules
         self._supply.mine.ran = memories[0]

@@ -190,7 +190,8 @@ class Recorded:
 
 
 class CudaMemory:
-    """One copy of a unit on the GPU. ``stale``: it is to be restored before it is next used.
+    """One copy of a unit on the GPU. ``stale``: it is to be restored before it is next used. ``used``: a launch may
+    have left its results there.
 
     ``rows`` is what its last launch left behind by ``rules``, until the copy is used again.
     """
@@ -199,7 +200,7 @@ class CudaMemory:
         self.recorded = recorded
         self.unit = recorded.unit
         self.number = next(_numbers)
-        self.stale = True
+        self.stale, self.used = True, False
         self.rules: Rules | None = None
         self.rows: list[list[Any]] | None = None
         self.addresses: dict[str, int] = {}
@@ -220,7 +221,7 @@ class CudaMemory:
     def placed(self, addresses: Mapping[str, Any], as_recorded: bool) -> None:
         """Note where the worker put it."""
         self.addresses = {name: int(address) for name, address in addresses.items()}
-        self.as_recorded, self.stale, self.rows = as_recorded, True, None
+        self.as_recorded, self.stale, self.used, self.rows = as_recorded, True, False, None
         self._pointers = {
             holder: Pointers.within(self.unit, holder, self.recorded.arrays[holder], self.addresses.__getitem__)
             for holder in {pointer.holder for pointer in self.unit.pointers} - {ARGUMENTS}

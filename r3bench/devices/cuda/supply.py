@@ -171,6 +171,12 @@ class Supply:
         alike = self._alike[memory.recorded.alike]
         return (held for held in alike if held.unit is memory.unit or held.unit == memory.unit)
 
+    def used_beside(self, worker: Worker, memory: CudaMemory) -> list[CudaMemory]:
+        """Other copies of its unit in which launches have left their results."""
+        with self.guard:
+            others = [held for held in self._copies(memory) if held.used and held is not memory]
+        return [held for held in others if held.number in worker.copies]
+
     def memory(self, worker: Worker, memory: CudaMemory) -> None:
         if memory.number in worker.copies:
             return
