@@ -144,7 +144,10 @@ class Exploration:
         """Tune the text that the search begins with; the archive that it founds, None where it does not work."""
         settings, files = self.settings, tuple(sorted(start.texts.items()))
         source = self._made(step=0, rule=RECORDED, description="", files=files)
-        await self._tune(source, min(settings.trials, FIRST) if self._races and self._proposes else settings.trials)
+        trials = min(settings.trials, FIRST) if self._races and self._proposes else settings.trials
+        await tune(source, trials, self._evaluate, in_flight=settings.in_flight, enough=self._over)
+        self._returns.add("texts", 0, source.default_ns or inf)
+        self._returns.add("trials", len(source.outcomes), source.best[1] if source.best else inf)
         if source.best is None:
             self.stopped = self.stopped or f"the text as it is does not work: {say(source.outcomes[0][1])}"
             return None
@@ -213,13 +216,18 @@ class Exploration:
         tunes = self._races and self.run.budget.share >= LAST
         return step <= self.settings.iterations and not (self._over() or self._exhausted or tunes)
 
+    @property
+    def _ranked(self) -> list[Source]:
+        """The texts that matched, the fastest of any configuration first."""
+        return sorted((s for s in self.sources.values() if s.best and not s.same_as), key=_nanoseconds)
+
     def _to_tune(self) -> Source | None:
         """That of the best texts which is to have the next trial; what was best for the others comes first.
 
         Each text has as many as are asked for, and more only within a budget: it is used up.
         """
         trials = max(self.settings.trials, MODES["bo"].trials) if self.run.budget.share else self.settings.trials
-        ranked = sorted((s for s in self.sources.values() if s.best and not s.same_as), key=_nanoseconds)[:BEST]
+        ranked = self._ranked[:BEST]
         best = [source for source in ranked if not source.used_up and source.asked < trials]
         if not best or self._over():
             return None
@@ -228,12 +236,6 @@ class Exploration:
             if other is not source and other.best_point is not None:
                 source.suggest(other.best_point)
         return source
-
-    async def _tune(self, source: Source, trials: int) -> None:
-        before = len(source.outcomes)
-        await tune(source, trials, self._evaluate, in_flight=self.settings.in_flight, enough=self._over)
-        for _, _, ns in source.outcomes[before:]:
-            self._returns.add("trials", 1, ns or inf)
 
     async def _steps(self, start: Start) -> Steps | None:
         """What takes the steps; None where the texts do not define the kernel."""
@@ -299,15 +301,17 @@ class Exploration:
         moves = archive.migrate(program.step)
         if moves:
             self.kernel.ledger.once("migration", kernel=self.name, step=program.step, moves=encode(moves))
+        best = self._ranked[0]
         self.kernel.ledger.once(
-            "iteration", kernel=self.name, step=program.step, trials=self._judge.trials, best=archive.best.id,
-            speedup=archive.best.speedup, cells=len(archive.cells), island=program.island, lag=program.lag,
+            "iteration", kernel=self.name, step=program.step, trials=self._judge.trials, best=best.id,
+            speedup=start.ns / _nanoseconds(best), cells=len(archive.cells), island=program.island, lag=program.lag,
             under_way=under_way,
         )  # fmt: skip
         if program.status != "duplicate":
             self._pace.learn(child.seconds, _seconds(child.source) / self.settings.evaluating)
-            self._returns.add("texts", len(child.source.outcomes) if child.source else 0, program.ns or inf)
-        self.run.progress(self._where(archive, program))
+            source = child.source
+            self._returns.add("texts", len(source.outcomes) if source else 0, (source and source.default_ns) or inf)
+        self.run.progress(self._where(archive, program, f"{start.ns / _nanoseconds(best):.2f}x ({best.id})"))
 
     def _listen(self, child: Child, archive: Archive) -> None:
         """End the search of texts where nothing more is said, and all of it where nobody answers any more."""
@@ -320,14 +324,14 @@ class Exploration:
         if error is not None and (error.fatal or self._unanswered >= _UNANSWERED):
             self.stopped = self.stopped or str(error)
 
-    def _where(self, archive: Archive, program: Program) -> str:
+    def _where(self, archive: Archive, program: Program, best: str) -> str:
         """One line on where the search stands."""
-        best, spent = archive.best, self.asking.spent
+        spent = self.asking.spent
         cached = f", {spent.cached_tokens / spent.prompt_tokens:.0%} cached" if spent.prompt_tokens else ""
         cost = f", ${spent.dollars:.2f}" if spent.dollars else ""
         return (
             f"{self.name}: step {program.step} of {self.settings.iterations}, {self._judge.trials} evaluations, "
-            f"best {_speedup(best):.2f}x ({best.id}), {len(archive.cells)} cells of {len(archive.islands)} islands, "
+            f"best {best}, {len(archive.cells)} cells of {len(archive.islands)} islands, "
             f"lag {program.lag}{cached}{cost}"
         )
 

@@ -20,13 +20,13 @@ Standing = Sequence[float]
 
 
 def goes_on(source: Source, standing: Standing) -> bool:
-    """Whether a text is among the better half: in a race, the others get no trial beside their first.
+    """Whether a text is among the best quarter: in a race, the others get no trial beside their first.
 
     The first trial tells enough: its rank correlation with the best of 30 was 0.92 over 36 texts.
     """
     if source.default_ns is None:
         return False
-    return 2 * sum(time < source.default_ns for time in standing) <= len(standing)
+    return 4 * sum(time < source.default_ns for time in standing) <= len(standing)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

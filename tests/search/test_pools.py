@@ -87,10 +87,10 @@ def source(*times: float | None) -> Source:
         (5.0, (), True),
         (5.0, (4.0,), False),
         (5.0, (5.0,), True),
-        (5.0, (1.0, 6.0), True),
-        (5.0, (1.0, 2.0, 6.0), False),
+        (5.0, (1.0, 6.0), False),
+        (5.0, (1.0, 6.0, 6.0, 6.0), True),
         (None, (), False),
     ],
 )
-def test_only_the_better_half_goes_on(time: float | None, standing: tuple[float, ...], on: bool) -> None:
+def test_only_the_best_quarter_goes_on(time: float | None, standing: tuple[float, ...], on: bool) -> None:
     assert goes_on(source(time), standing) is on
