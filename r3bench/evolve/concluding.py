@@ -111,6 +111,8 @@ class Conclusion:
     def _reason(self) -> str:
         """Why the winner is one, or why the best that was contested is none."""
         tried = self.verdicts.promotions
+        if not tried and sum(source.result().trials for source in self.found.sources.values()) <= 1:
+            return "nothing but the baseline was tried before the search ended"
         if not tried:
             return "nothing ranked ahead of the baseline when the best were timed again"
         if self.verdicts.winner is not None:

@@ -16,6 +16,7 @@ from r3bench.report.words import (
     baseline_time,
     best_time,
     busy_line,
+    counted,
     course,
     duration,
     held_out,
@@ -125,7 +126,7 @@ def _section(entry: Entry, where: str) -> Iterator[str]:
     result = result_of(entry)
     yield (
         f"{escape(result_word(result).capitalize())}: {escape(result.detail)}. Baseline: {escape(result.baseline)}, "
-        + (f"{baseline_time(result)} a launch; {result.evaluations} evaluations, seed {result.seed}.")
+        + (f"{baseline_time(result)} a launch; {counted(result.evaluations, 'evaluation')}, seed {result.seed}.")
     )
     yield from [escape(where)] if where else []
     yield ""

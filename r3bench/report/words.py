@@ -48,10 +48,10 @@ def places(kernels: Iterable[KernelResult]) -> list[str]:
 
 def held_out(launches: int) -> str:
     """How many recorded launches no search has seen."""
-    return _counted(launches, "held-out launch", "es")
+    return counted(launches, "held-out launch", "es")
 
 
-def _counted(number: int, what: str, many: str = "s") -> str:
+def counted(number: int, what: str, many: str = "s") -> str:
     return f"{number} {what}{'' if number == 1 else many}"
 
 
@@ -157,7 +157,7 @@ def course(result: KernelResult) -> list[str]:
     models = f"{tokens}, {spent.dollars:.2f} dollars" if spent.prompt_tokens else "no model was asked"
     used_up = result.stopped.endswith("used up")  # of a budget: the usual end
     said = [
-        f"Search {result.search}: {_counted(result.steps, 'text')} proposed in {spent.seconds:.0f} s; {models}",
+        f"Search {result.search}: {counted(result.steps, 'text')} proposed in {spent.seconds:.0f} s; {models}",
         f"It ended {'when' if used_up else 'early:'} {result.stopped}" if result.stopped else "",
         f"By ranking times, which claim nothing, the gain comes from: {gain_from(result)}" if gain_from(result) else "",
         f"Evaluations spent, summed over all: {_spent_on(result.stages)}" if result.stages else "",

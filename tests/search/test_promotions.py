@@ -181,6 +181,13 @@ def test_what_is_the_baseline_under_another_name_is_no_finalist(tmp_path: Path) 
     assert result.detail == "nothing ranked ahead of the baseline when the best were timed again"
 
 
+def test_a_search_that_ended_before_anything_was_tried_says_so(tmp_path: Path) -> None:
+    settings = replace(QUICK, iterations=0, trials=1)
+    (result,) = search(tmp_path, FakeServer(by_text(inverse_width=1.5)), settings)
+    assert result.status == "not improved"
+    assert result.detail == "nothing but the baseline was tried before the search ended"
+
+
 def test_the_reason_is_that_of_the_candidate_whose_contest_is_shown(tmp_path: Path) -> None:
     class Unsure(FakeServer):
         def _contest(self, old: Behaviour, new: Behaviour, gate: float) -> Comparison:
