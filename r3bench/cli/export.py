@@ -23,6 +23,8 @@ def export(arguments: argparse.Namespace) -> int:
     if not place.exists():
         raise LedgerError(f"{place} is not there; name a ledger, or the folder of a run's report")
     ledgers = [place] if place.is_file() else sorted((*place.glob("*.jsonl"), *place.glob("ledger/*.jsonl")))
+    if not ledgers:
+        raise LedgerError(f"{place} holds no ledger; name the folder of a search's report, with its ledger/ inside")
     write(ledgers, arguments.target)
     print(f"{arguments.target}: {len(ledgers)} ledgers; xarray reads it")
     return 0

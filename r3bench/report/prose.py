@@ -81,6 +81,8 @@ compiler configuration and block shape found, and the source change where there 
 candidate, or it adds nothing that is sure. In a row without a gain: the contest of the best \
 candidate, which claims nothing. Each was compared with the baseline on the launch of the search, one patch \
 at a time.
+- *toolchain*: the recorded source under r3bench's default compiler, against the recorded machine code; \
+*own compiler*: the patched source as the application's own compiler builds it, which is what its users will have.
 - *baseline*: its time in the contest; *ranked*: none was held, so its time beside all that was built at the same \
 time, which may be many times as long.
 - *evaluations*: all replays of a search: the trials of all sources, the best ones timed again, checks on further \

@@ -16,6 +16,8 @@ from time import monotonic, sleep
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
+from r3bench.errors import DeviceUnavailable
+
 _POLL_S = 0.005
 _SHARED_S = 1.0  # that threads of one process share a lock between processes before others have their chance
 
@@ -107,7 +109,13 @@ class TimingLock:
         self._open()
 
     def _open(self) -> None:
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        """DeviceUnavailable where the folder of the file is gone, or nothing can be made there."""
+        try:
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise DeviceUnavailable(
+                f"the device's lock {self.path} cannot be opened ({error.strerror}): make its folder, or set TMPDIR"
+            ) from error
         self._close = weakref.finalize(self, os.close, self._fd)
 
     def acquire(self, timeout_s: float = inf) -> bool:
@@ -133,8 +141,9 @@ class TimingLock:
     def _locks(self) -> bool:
         """Whether nobody else has it. A file that was deleted locks nobody out, and is made again."""
         if not os.fstat(self._fd).st_nlink:
-            self._close()
+            close = self._close
             self._open()
+            close()
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -93,7 +93,7 @@ def test_ledgers_without_a_search_are_one_sentence(tmp_path: Path, capsys: pytes
         export([], tmp_path / "run.zarr")
     assert main(["export", str(tmp_path), str(tmp_path / "run.zarr")]) == 3
     assert not (tmp_path / "run.zarr").exists()
-    assert "hold no evaluation" in capsys.readouterr().err
+    assert "holds no ledger; name the folder of a search's report" in capsys.readouterr().err
     assert main(["export", str(tmp_path / "gone"), str(tmp_path / "run.zarr")]) == 3
     assert "gone is not there; name a ledger" in capsys.readouterr().err
 

@@ -482,6 +482,19 @@ def test_a_lock_whose_file_was_deleted_still_locks(tmp_path: Path) -> None:
     assert other.acquire(0.01)
 
 
+def test_a_lock_whose_folder_is_gone_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    held = TimingLock(folder / "lock")
+    (folder / "lock").unlink()
+    folder.rmdir()
+    for _ in range(2):
+        with pytest.raises(DeviceUnavailable, match=r"gone/lock cannot be opened .* make its folder, or set TMPDIR"):
+            held.acquire(0.01)
+    folder.mkdir()
+    assert held.acquire(0.01)
+
+
 def test_threads_share_a_lock_and_let_other_processes_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held, other = TimingLock(tmp_path / "lock"), TimingLock(tmp_path / "lock")
     with held, held:
