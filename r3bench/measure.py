@@ -23,6 +23,7 @@ from r3bench.stats import (
     compared,
     decide,
     signed_rank_interval,
+    surely_slower_than,
 )
 from r3bench.windows import (
     CPU,
@@ -86,7 +87,7 @@ def _ranked(arm: Arm, ring: Ring, procedure: Procedure, rival: Sequence[float]) 
 
     def more(arm: Arm, clones: int, samples: Sequence[float] = ()) -> list[float]:
         """Windows beyond those there are: few of an arm that is surely slower, fewer where they are long."""
-        slower = (1 + procedure.margin) * max(rival, default=inf)
+        slower = surely_slower_than(rival, procedure.margin)
         long = 0.0 if ring.apart else 2 * procedure.window_ns / clones
         most = procedure.windows + procedure.spare
         stops = (min(procedure.few, procedure.windows), slower), (procedure.windows, long), (most, 0.0)

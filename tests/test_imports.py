@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parent.parent / "r3bench"
 
 # Lowest first; a module may import from any line above its own, and a package from its own modules.
 LAYERS = (
-    ("errors", "parts", "sealing"),
+    ("errors", "locks", "parts", "sealing"),
     ("model", "symbols", "files"),
     ("nouns",),
     ("compare", "stats", "syntax", "ptxtext", "space", "toolkit", "calibration"),

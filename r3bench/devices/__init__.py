@@ -52,8 +52,8 @@ class Device(Protocol):
     orders: tuple[str, ...]
     """In which orders it can run the threads of a block; ``forward`` first. A missing barrier may hide in one."""
     queues: bool
-    """Whether a second thread may ask at the same time, about other memories: it does one thing after the other, has
-    one order of threads, and may be lost (WorkerLost) by what the other thread asked."""
+    """Whether several threads may ask at the same time, about other memories: it does one thing after the other, has
+    one order of threads, and may be lost (WorkerLost) by what another thread asked."""
     cache_bytes: int
     """How much of what is written its caches may hold back from memory."""
     room_bytes: int

@@ -21,7 +21,6 @@ from threading import Event, Lock
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
-from weakref import WeakValueDictionary
 
 from r3bench import remix
 from r3bench.calibration import rate_for
@@ -29,6 +28,7 @@ from r3bench.compare import buffers
 from r3bench.devices import Device, open_device
 from r3bench.errors import WorkerLost
 from r3bench.levels import changed_values, examine
+from r3bench.locks import Locks
 from r3bench.measure import Terms
 from r3bench.model import Capture, Level, Outcome, Target, Variant, content_id
 from r3bench.original import Original
@@ -104,7 +104,7 @@ class ReplayServer:
         self._prepare_stage = ThreadPoolExecutor(1, thread_name_prefix="r3bench-prepare")
         self._device_stage: ThreadPoolExecutor | None = None
         self._turns = Turns()
-        self._replaying: WeakValueDictionary[Hashable, Lock] = WeakValueDictionary()
+        self._replaying = Locks()
         self._replayed: Latest[Outcome] = Latest(REMEMBERED)
         self._fastest: Latest[Sequence[float]] = Latest(REMEMBERED)
         self._originals: Latest[Future[Built]] = Latest(RECORDED)
@@ -171,7 +171,7 @@ class ReplayServer:
         built, unit = builds[0].result(), _key(material)
         text = unit, content_id(variant.files)
         key = unit, built.binary.sha256, remix.launch_for(material.unit, variant)
-        with self._alone(key):
+        with self._replaying.of(key):
             known = self._replayed.get(key) or self._replayed.get((key, text))
             if known is not None and (races or not _cut_off(known)):
                 return replace(known, variant=content_id(variant), module=built.module, stages=built.stages)
@@ -182,11 +182,6 @@ class ReplayServer:
             if found.measurement is not None and not behind:
                 self._fastest[text] = found.measurement.samples_ns
             return found
-
-    def _alone(self, key: Hashable) -> Lock:
-        """The lock under which one thread replays what has a key; it is gone when none needs it."""
-        with self._guard:
-            return self._replaying.setdefault(key, Lock())
 
     @property
     def levels(self) -> tuple[Level, ...]:

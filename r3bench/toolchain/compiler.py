@@ -13,9 +13,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from weakref import WeakValueDictionary
 
 from r3bench.errors import BuildError, BuildTimeout, Diagnostic, Unsupported, WorkerLost
+from r3bench.locks import Locks
 from r3bench.model import Binary, Configuration, Global, Target, content_id
 from r3bench.remix import BuildRequest
 from r3bench.space import OPTION_NAMES, Options
@@ -76,7 +76,7 @@ class Compiler:
         self._server = Server()
         self._idle: list[Worker] = []
         self._lock = threading.Lock()
-        self._building: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
+        self._building = Locks()
         self._threads = ThreadPoolExecutor(self._count, thread_name_prefix="r3bench-compile")
 
     @property
@@ -115,7 +115,7 @@ class Compiler:
         used = request.facts.used_by(request.configuration)
         how = self._how(request.target), request.padded
         key = self._key("built", *ir_keys, request.symbol, request.target, request.configuration, used, how)
-        with self._alone(key):
+        with self._building.of(key):
             entry = self._known(key)
             if entry is not None:
                 return _built(request, entry, (("cache", time.perf_counter() - start),))
@@ -142,11 +142,6 @@ class Compiler:
         source = request.files, request.main, request.flags, _frontend_arch(request.target)
         return _source_key(self._server.hello()["fingerprint"], "ir", *source, *_if_checked(request))
 
-    def _alone(self, key: str) -> threading.Lock:
-        """The lock under which one thread makes what has a key; it is gone when none needs it."""
-        with self._lock:
-            return self._building.setdefault(key, threading.Lock())
-
     def _key(self, *parts: Any) -> str:
         return content_id(self._server.hello()["fingerprint"], *parts)
 
@@ -154,7 +149,7 @@ class Compiler:
         """The source's IR: one front end call serves every configuration of a source."""
         if request.main.endswith((".ll", ".ptx")):  # what a compiler made of a source that is not known
             return dict(request.files)[request.main]
-        with self._alone(key):
+        with self._building.of(key):
             entry = self._cache.get(key)
             if entry is None:
                 job = FrontendJob(
@@ -209,7 +204,7 @@ class Compiler:
         options = tuple(_decide_lowering(options, irs)) if request.target.device == "cpu" else ()
         how = request.symbol, request.target, special.specialize, request.facts.used_by(special), options
         key = self._key("prepared", *ir_keys, *how)
-        with self._alone(key):
+        with self._building.of(key):
             entry = self._cache.get(key)
             if entry is not None:
                 return entry[0] | {"stages": []}, entry[1]

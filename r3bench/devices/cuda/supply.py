@@ -59,8 +59,8 @@ class Mine(threading.local):
 class Supply:
     """The worker of GPU number ``index``, everything that it may be asked to have, and what must be given back.
 
-    It knows no device, so that it can be closed when nobody has the device any more. Two threads may ask at once, each
-    about kernels and copies of its own; ``guard`` is held by who changes what there is.
+    It knows no device, so that it can be closed when nobody has the device any more. Several threads may ask at once,
+    each about kernels and copies of its own; ``guard`` is held by who changes what there is.
     """
 
     def __init__(self, index: int) -> None:
