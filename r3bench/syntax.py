@@ -103,17 +103,22 @@ def parse(text: str, like: str = "") -> Node:
 
     Texts that are mostly ``like`` another one take a quarter of the time.
     """
-    tree = _recent.pop(text, None) or _tree(text, like)
+    return _tree(text, like).root_node
+
+
+def _tree(text: str, like: str = "") -> Tree:
+    """One of the recent trees, or a new one; several threads may ask."""
+    tree = _recent.pop(text, None) or _parsed(text, like)
     _recent[text] = tree
     if len(_recent) > _RECENT:
         _recent.popitem(last=False)
-    return tree.root_node
+    return tree
 
 
-def _tree(text: str, like: str) -> Tree:
+def _parsed(text: str, like: str) -> Tree:
     data = text.encode()
-    if like and not parse(like).has_error:
-        tree = Parser(_LANGUAGE).parse(data, _edited(_recent[like], like.encode(), data))
+    if like and not (known := _tree(like)).root_node.has_error:
+        tree = Parser(_LANGUAGE).parse(data, _edited(known, like.encode(), data))
         if not tree.root_node.has_error:  # how it reads on after an error depends on what it read before
             return tree
     return Parser(_LANGUAGE).parse(data)

@@ -137,3 +137,10 @@ def test_what_a_text_is_parsed_beside_changes_nothing(seed: int) -> None:
     beside = nodes(changed, like)
     syntax._recent.clear()
     assert beside == nodes(changed)
+
+
+def test_a_text_that_is_forgotten_meanwhile_may_be_parsed_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    beside = nodes(f"{TEXT}// two\n", TEXT)
+    syntax._recent.clear()
+    monkeypatch.setattr(syntax, "_RECENT", 0)  # as where another thread parses many
+    assert beside == nodes(f"{TEXT}// two\n", TEXT)
