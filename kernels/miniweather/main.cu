@@ -123,6 +123,6 @@ int main(int argc, char** argv) {
     std::printf("cells          %d x %d\nsteps          %d of %.6g s\n", nx, nz, steps, dt);
     std::printf("mass change    %.3e\n", (after.mass - before.mass) / before.mass);
     std::printf("energy change  %.3e\n", (after.energy - before.energy) / before.energy);
-    std::printf("run time       %.3f s, %.3f ms a step\n", seconds, steps ? 1e3 * seconds / steps : 0.0);
+    std::fprintf(stderr, "run time       %.3f s, %.3f ms a step\n", seconds, steps ? 1e3 * seconds / steps : 0.0);
     return 0;
 }

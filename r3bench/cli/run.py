@@ -137,5 +137,8 @@ def _outputs(found: Contest) -> str:
     if found.same_output():
         return "the application's output is the same in every run"
     if not found.repeatable():
-        return "the application's own output differs from run to run, so it cannot be compared"
+        return (
+            "the application's own output differs from run to run, so it cannot be compared: let it print what "
+            "differs, such as times, to its standard error"
+        )
     return "the application's output CHANGES with the tuned kernels"
