@@ -45,7 +45,7 @@ class Conclusion:
 
     def conclude(self, *, interrupted: bool = False) -> KernelResult:
         """Promote what is faster, and say how it all ended."""
-        found = self.found
+        found, stage = self.found, "before promotion"
         try:
             if found.start is not None and not found.trouble and not interrupted:
                 self._promote(found.start)
@@ -54,11 +54,11 @@ class Conclusion:
                 found.trouble = str(error)
             self.missing = f"; how its gain is made up could not be measured: {error}"
         except KeyboardInterrupt:
-            interrupted = True
+            interrupted, stage = True, "during promotion"
         if found.trouble:
             return self._result("failed", found.trouble)
         if interrupted:
-            return self._result("interrupted", f"interrupted after {self.evaluator.evaluations} evaluations")
+            return self._result("interrupted", f"stopped after {self.evaluator.evaluations} evaluations, {stage}")
         return self._result("improved" if self.verdicts.winner else "not improved", self._reason() + self.missing)
 
     # -- promotion --

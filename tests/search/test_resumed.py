@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from r3bench.evolve import Limits
 from r3bench.ledger import read
+from r3bench.report import document, markdown
+from r3bench.report.words import course
 from tests.search.fake_server import FakeServer, capture
 from tests.search.searching import ONE_BY_ONE, by_text, interrupted_after, search
 
@@ -74,8 +79,25 @@ def test_an_interrupt_reports_what_is_there_and_stops(tmp_path: Path) -> None:
     results = search(tmp_path, server, captures=[capture(), capture(symbol="next")])
     result, other = results
     assert result.status == other.status == "interrupted"
-    assert result.detail.startswith("interrupted after ")
+    assert re.fullmatch(r"stopped after \d+ evaluations, before promotion", result.detail)
     assert result.baseline_ns is not None
     assert any(s.trials for s in result.sources)
     written = [r["result"]["status"] for r in read(tmp_path / "ledger.jsonl")[0] if r["kind"] == "result"]
     assert written == ["interrupted", "interrupted"]
+
+
+def test_an_interrupt_while_the_best_are_promoted_is_the_only_ending(tmp_path: Path) -> None:
+    class Impatient(FakeServer):
+        def compare(self, *_: Any, **__: Any) -> Any:
+            raise KeyboardInterrupt
+
+    settings = replace(ONE_BY_ONE, limits=Limits(evaluations=12))
+    server = Impatient(by_text(inverse_width=1.5))
+    result, other = search(tmp_path, server, settings, captures=[capture(), capture(symbol="next")])
+    assert result.stopped == "the budget of 12 evaluations, shared by 2 kernels, was used up"
+    assert re.fullmatch(r"stopped after \d+ evaluations, during promotion", result.detail)
+    assert re.fullmatch(r"stopped after \d+ evaluations, before promotion", other.detail)
+    text = markdown(document("demo", [result, other]))
+    assert text.count("Interrupted: stopped after") == 2
+    assert "It ended" not in text
+    assert "It ended when the budget of 12 evaluations" in " ".join(course(replace(result, status="not improved")))
