@@ -204,6 +204,10 @@ class DeviceStatus:
     remedy: str = ""
 
 
+CHOICES = ("auto", "cuda", "cpu")
+"""What can be asked for in this version."""
+
+
 def survey() -> list[DeviceStatus]:
     """Every kind of device, best first; starts nothing."""
     return [
@@ -259,7 +263,7 @@ def open_device(name: str, **options: Any) -> Device:
     if chosen is None and name == "auto":
         chosen = found[-1]
     if chosen is None:
-        raise DeviceUnavailable(f"there is no device {name!r}; choose auto, {', '.join(each.name for each in found)}.")
+        raise DeviceUnavailable(f"there is no device {name!r}; choose {', '.join(CHOICES)}.")
     if not chosen.usable:
         raise DeviceUnavailable(f"device {chosen.name} cannot be used: {chosen.detail}; {chosen.remedy}.")
     if chosen.name == "cuda":

@@ -131,7 +131,7 @@ def test_collecting_needs_no_device(project: pytest.Pytester) -> None:
         ("--r3-seconds=nan", "a number from 0"),
         ("--r3-timeout=-1", "a number from 0.1 to 3600"),
         ("--r3-timeout=inf", "a number from 0.1 to 3600"),
-        ("--r3-device=abacus", "auto, cuda, hip, cpu"),
+        ("--r3-device=gpu", "auto, cuda, cpu,"),
         ("--r3-search=best", "full, rules, llm, best-of-n, bo"),
         ("--r3-axes=colour", "some of instructions, distance, registers, shared, spills"),
         ("--r3-race=maybe", "on, off"),
