@@ -89,6 +89,11 @@ def gain_alone(result: KernelResult) -> float:
     return alone.speedup or 0.0 if alone is not None and alone.decision is Decision.FASTER else 0.0
 
 
+def needs_words(result: KernelResult) -> str:
+    """What a patch gains nothing without; empty where it gains alone."""
+    return "" if gain_alone(result) else f"gains only with its configuration, {file_name(result.kernel)}.json"
+
+
 def overlap_line(result: KernelResult, others: Iterable[KernelResult]) -> str:
     """What a patch overlaps with, and what to do about it; empty where it overlaps with none."""
     return overlap_words(overlapping(result, others))
@@ -157,8 +162,7 @@ def patch(result: KernelResult, others: Iterable[KernelResult] = (), folder: Pat
         device_line(result.device, result.target),
     ]
     lines += [_held_out(result), *also(result)]
-    overlapping = overlap_line(result, others)
-    lines += [f"It {overlapping}."] if overlapping else []
+    lines += [f"It {known}." for known in (needs_words(result), overlap_line(result, others)) if known]
     if result.configuration is not None:
         lines.append(f"The configuration that belongs to it is in {file_name(result.kernel)}.json.")
     lines += [f"{APPLY}git apply {_from_the_top(folder or Path(), file_name(result.kernel))}", ""]

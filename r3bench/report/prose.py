@@ -9,7 +9,7 @@ from r3bench.ledger import KernelResult, SourceResult
 from r3bench.report import applied, guards, kinds
 from r3bench.report.documents import Document, Entry, result_of
 from r3bench.report.marks import ROWS, bounded, code, command, escape, folded, grid, short_grid
-from r3bench.report.patches import also, overlap_words
+from r3bench.report.patches import also, needs_words, overlap_words
 from r3bench.report.terminal import HEAD, row
 from r3bench.report.words import (
     as_sentence,
@@ -167,8 +167,8 @@ def _offered(entry: Entry, result: KernelResult) -> Iterator[str]:
         yield f"- source change: {escape(result.description, 2000)} ({how} in this folder)"
         for line in also(result):
             yield f"- {escape(line[:1].lower() + line[1:].rstrip('.'))}"
-        if entry["overlaps"]:
-            yield f"- it {escape(overlap_words(entry['overlaps']))}"
+        for known in filter(None, (needs_words(result), overlap_words(entry["overlaps"]))):
+            yield f"- it {escape(known)}"
     if entry["configuration_file"] is not None:
         settings = f": {escape('; '.join(result.settings), 2000)}" if result.settings else ""
         yield f"- configuration {code(entry['configuration_file'])}{settings}"

@@ -11,7 +11,7 @@ from tabulate import tabulate
 from r3bench.ledger import KernelResult
 from r3bench.report import guards
 from r3bench.report.documents import Document, Entry, result_of
-from r3bench.report.patches import gain_alone, in_the_tree, overlap_words
+from r3bench.report.patches import gain_alone, in_the_tree, needs_words, overlap_words
 from r3bench.report.words import baseline_time, busy_line, one_line, result_word, speedup
 from r3bench.symbols import short_name
 from r3bench.worktree import checkout
@@ -61,7 +61,8 @@ def row(result: KernelResult, to: str = " to ") -> list[str]:
 
 def below(document: Document, folder: Path, top: Path) -> Iterator[str]:
     """What stands below a search's table: what disturbed it, where the report in ``folder`` is, the commands that apply
-    its patches one after the other, and the patches left out; paths are shown from ``top``."""
+    its patches one after the other, its configurations and what uses them, and the patches left out; paths are shown
+    from ``top``."""
 
     def shown(name: str) -> str:
         path = folder / name
@@ -78,9 +79,11 @@ def below(document: Document, folder: Path, top: Path) -> Iterator[str]:
     patched = [entry for entry in entries if entry["patch_file"] and (folder / entry["patch_file"]).is_file()]
     chosen = applicable(patched)
     yield from (_applying(sources[name], folder / name, top, shown(name)) for name in chosen)
-    configured = [entry["configuration_file"] for entry in entries if not entry["patch_file"]]
-    yield from (f"configuration: {shown(name)}" for name in filter(None, configured))
-    if any(configured):
+    configured = [entry for entry in entries if entry["configuration_file"]]
+    for entry in configured:
+        patch = f", with {entry['patch_file']}" if entry["patch_file"] else ""
+        yield f"configuration: {shown(entry['configuration_file'])}{patch}"
+    if configured:
         yield f"(r3bench run --with {shown('')} -- ./app runs a CUDA application with all that was found)"
     for entry in patched:
         if entry["patch_file"] not in chosen:
@@ -110,6 +113,4 @@ def applicable(entries: Iterable[Entry]) -> list[str]:
 
 def left_out(entry: Entry, chosen: Iterable[str]) -> str:
     """Why a patch is not among those to apply."""
-    if not gain_alone(result_of(entry)):
-        return f"gains only with its configuration, {entry['configuration_file']}"
-    return overlap_words([name for name in entry["overlaps"] if name in chosen])
+    return needs_words(result_of(entry)) or overlap_words([name for name in entry["overlaps"] if name in chosen])

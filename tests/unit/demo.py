@@ -78,10 +78,10 @@ LINES = [f"line {n}\n" for n in range(60)]
 
 
 def edited(kernel: str, *changed: int, gain: float = 1.5) -> KernelResult:
-    """A result whose patch changes these lines of a file of 60."""
+    """A result whose patch, without a configuration, changes these lines of a file of 60."""
     after = "".join(f"{kernel} {n}\n" if n in changed else line for n, line in enumerate(LINES))
-    arms = (Arm(name="patch", comparison=contest(gain)),)
-    return replace(IMPROVED, kernel=f"demo/{kernel}", source="k.cu", before="".join(LINES), after=after, arms=arms)
+    alone = replace(IMPROVED, arms=(Arm(name="patch", comparison=contest(gain)),), configuration=None)
+    return replace(alone, kernel=f"demo/{kernel}", source="k.cu", before="".join(LINES), after=after)
 
 
 def refusal() -> Comparison:

@@ -104,7 +104,7 @@ def test_a_patch_that_gains_only_with_its_configuration_is_not_offered_alone() -
     slow = edited("slow", 10)
     both = Arm(name="patch and configuration", comparison=contest(1.7))
     alone = Arm(name="patch", comparison=replace(contest(0.95), decision=Decision.UNCLEAR))
-    slow = replace(slow, arms=(both, alone))
+    slow = replace(slow, arms=(both, alone), configuration=IMPROVED.configuration)
     fast = edited("fast", 30)
     entries = {e["kernel"]: e for e in report.document("demo", [slow, fast, edited("other", 30)])["kernels"]}
     assert report.applicable([entries["demo/slow"], entries["demo/fast"]]) == ["fast.patch"]

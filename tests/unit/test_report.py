@@ -33,6 +33,24 @@ def test_configurations_are_named_and_how_to_use_them_once(tmp_path: Path) -> No
     ]
 
 
+def test_a_gain_by_patch_and_configuration_together_is_told_with_its_use(tmp_path: Path) -> None:
+    alone = Arm(name="patch", comparison=replace(contest(0.95), decision=Decision.UNCLEAR))
+    together = replace(IMPROVED, kernel="demo/c", arms=(IMPROVED.arms[1], alone))
+    report.write_application("demo", [together], tmp_path)
+    lines = list(report.below(report.document("demo", [together]), tmp_path / "demo", tmp_path))
+    assert lines == [
+        "report: demo/report.md",
+        "configuration: demo/c.json, with c.patch",
+        "(r3bench run --with demo -- ./app runs a CUDA application with all that was found)",
+        "left out: demo/c.patch gains only with its configuration, c.json",
+    ]
+    told = "t gains only with its configuration, c.json"
+    assert told in (tmp_path / "demo" / "c.patch").read_text()
+    for text in (report.markdown, report.html):
+        assert told in text(report.document("demo", [together]))
+        assert "gains only" not in text(report.document("demo", [IMPROVED]))
+
+
 def test_long_text_is_cut_between_words() -> None:
     text = report.markdown(report.document("demo", [replace(PLAIN, detail="word " * 100)]))
     assert "word…" in text

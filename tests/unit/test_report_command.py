@@ -69,7 +69,12 @@ def test_the_terminal_says_what_a_search_said(
         assert main(["report", place]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert any(line.startswith("the machine was busy (load 7.8 on 2 cores") for line in lines)
-        assert lines[-2:] == ["report: reports/demo/report.md", "git apply reports/demo/k.patch"]
+        assert lines[-4:] == [
+            "report: reports/demo/report.md",
+            "git apply reports/demo/k.patch",
+            "configuration: reports/demo/k.json, with k.patch",
+            "(r3bench run --with reports/demo -- ./app runs a CUDA application with all that was found)",
+        ]
 
 
 @pytest.mark.parametrize("form", ["terminal", "markdown", "html"])

@@ -14,7 +14,7 @@ from r3bench.report.html.elements import Markup, element
 from r3bench.report.html.parts import anchor, badge, bullets, command, contents, contest, head, machine
 from r3bench.report.html.plot import figure
 from r3bench.report.html.tables import Cell, table
-from r3bench.report.patches import also, overlap_words
+from r3bench.report.patches import also, needs_words, overlap_words
 from r3bench.report.prose import legend
 from r3bench.report.words import (
     as_sentence,
@@ -227,7 +227,7 @@ def _offered(entry: Entry, kernel: KernelResult) -> list[Markup]:
     lines: list[str] = []
     if entry["patch_file"]:
         lines += [f"Source change: {kernel.description} ({entry['patch_file']})", *also(kernel)]
-    lines += [f"It {overlap_words(entry['overlaps'])}."] if entry["overlaps"] else []
+        lines += [f"It {known}." for known in (needs_words(kernel), overlap_words(entry["overlaps"])) if known]
     if entry["configuration_file"]:
         lines.append(f"Configuration {entry['configuration_file']}: {'; '.join(kernel.settings)}")
     return bullets(lines)
