@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from time import monotonic
@@ -151,7 +152,7 @@ class Conclusion:
             sources=tuple(s.result() for s in found.sources.values()),
             failures=(*self.evaluator.failures, *found.asking.failures),
             promotions=tuple(self.verdicts.promotions),
-            conditions=start.conditions if start is not None else (),
+            conditions=self._conditions(arms),
             settings=described(winner.variant, self.capture.units[0].launch.block) if winner is not None else (),
             also_changes=changes,
             also_checked=tuple(name for name in changes if name in self._neighbours_that_match()),
@@ -164,6 +165,13 @@ class Conclusion:
             searched=round(found.seconds, 3),
             spent=found.asking.spent,
         )
+
+    def _conditions(self, arms: Sequence[Arm]) -> tuple[tuple[str, str], ...]:
+        """How the machine was before the search: this run of it where that held a contest, or there was none."""
+        said = dict(self.found.start.conditions) if self.found.start is not None else {}
+        if not arms or any(arm.comparison in self.evaluator.contests for arm in arms):
+            said |= {name: value for name, value in (self.evaluator.now or {}).items() if name in said}
+        return tuple(said.items())
 
     def _edited(self) -> Source | None:
         """The source of the promoted candidate where it is not the text as it was."""

@@ -31,7 +31,8 @@ class Evaluator:
     """Evaluations of variants of one capture. Used from one thread only, which also writes the ledger.
 
     ``earlier`` says of each earlier run from which outcomes were taken, by its number, after how many seconds the last
-    of them had come.
+    of them had come; ``now`` how the device was when a run that began with such outcomes asked for the first of its
+    own, None before. ``contests`` are those that were not held before.
     """
 
     def __init__(self, capture: Capture, server: Server, ledger: Ledger) -> None:
@@ -39,6 +40,8 @@ class Evaluator:
         self.target = server.target
         self.levels = server.levels
         self.earlier: dict[int, float] = {}
+        self.now: dict[str, str] | None = None
+        self.contests: list[Comparison] = []
         self._asked: set[str] = set()
         self._server = server
         self._ledger = ledger
@@ -96,6 +99,7 @@ class Evaluator:
     def _pending(self, key: str, source: str, ask: Callable[[], Future[Outcome]], again: int = 0) -> Pending:
         known = self._ledger.outcome(key)
         if known is None:
+            self._look()
             return Pending(key, ask(), source, again)
         if (came := self._ledger.came(key)) is not None:
             run, seconds = came
@@ -104,6 +108,11 @@ class Evaluator:
         done.set_result(known)
         return Pending(key, done, source, again)
 
+    def _look(self) -> None:
+        """See how the device is before it is used, where what is known says how it was in an earlier run."""
+        if self.now is None:
+            self.now = self._server.conditions() if self.earlier else {}
+
     def compare(self, baseline: Variant, candidate: Variant, gate: float, kernels: int) -> Comparison:
         """A contest on the search's unit by the full procedure, or what it came to before."""
         sides = {"baseline": named(baseline), "candidate": named(candidate)}
@@ -111,9 +120,11 @@ class Evaluator:
         known = self._ledger.comparison(key)
         if known is not None:
             return known
+        self._look()
         future = self._server.compare(self.capture, 0, baseline, candidate, gate=gate, kernels=kernels, looks=LOOKS)
         comparison = future.result()
         self._ledger.add_comparison(key, comparison, kernel=self.capture.name, **sides)
+        self.contests.append(comparison)
         return comparison
 
     async def profile(self) -> Mapping[str, str]:

@@ -10,8 +10,9 @@ from r3bench import store
 from r3bench.errors import CaptureError
 from r3bench.evolve.evaluate import Evaluator, nanoseconds
 from r3bench.evolve.sources import is_recorded
-from r3bench.ledger import Ledger
+from r3bench.ledger import KernelResult, Ledger
 from r3bench.model import Capture, Outcome, Status, Target, Variant
+from r3bench.nouns import decode
 from r3bench.replay import image_loads
 
 Working = Callable[[Capture], Variant | None]
@@ -31,7 +32,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Texts by path, and the baseline with its ranking time."""
+    """Texts by path, and the baseline with its ranking time; how the machine was then, or as an earlier result says."""
 
     texts: Mapping[str, str]
     baseline: Variant
@@ -48,8 +49,10 @@ async def begin_with(kernel: Kernel, evaluator: Evaluator) -> Start:
     ns = nanoseconds(outcome)
     if outcome.measurement is None or ns is None:
         raise CaptureError(f"the baseline ({name}) does not replay: {say(outcome)}")
-    conditions = (*outcome.measurement.conditions, ("cores", str(len(os.sched_getaffinity(0)))))
-    return Start(texts=texts, baseline=baseline, name=name, ns=ns, conditions=conditions)
+    conditions = {**dict(outcome.measurement.conditions), "cores": str(len(os.sched_getaffinity(0)))}
+    if evaluator.earlier and (ended := kernel.ledger.find("result", kernel.capture.name)) is not None:
+        conditions |= dict(decode(KernelResult, ended["result"]).conditions)
+    return Start(texts=texts, baseline=baseline, name=name, ns=ns, conditions=tuple(conditions.items()))
 
 
 def read_texts(kernel: Kernel) -> tuple[Mapping[str, str], bool]:

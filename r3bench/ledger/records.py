@@ -48,6 +48,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "program": ("kernel", "step"),
     "iteration": ("kernel", "step"),
     "migration": ("kernel", "step"),
+    "result": ("kernel",),
 }
 """What names a record of a kind within a ledger."""
 

@@ -61,6 +61,7 @@ class FakeServer:
     compared: list[tuple[Variant, Variant]] = field(default_factory=list)
     profiled: int = 0
     levels: tuple[Level, ...] = (Level.SEEN, Level.HELD_OUT, Level.PERTURBED)
+    load: str = "0.40"
     fails_at: Callable[[Variant, Level], str] = lambda variant, level: ""
 
     def verify(self, capture: Capture, variant: Variant, level: Level, unit: int = 0) -> Future[Outcome]:
@@ -86,12 +87,18 @@ class FakeServer:
                 variant=content_id(variant),
                 target=self.target,
                 verdict=Verdict(status=found.status, detail=found.detail),
-                measurement=Measurement(samples_ns=samples, binary=binary) if samples else None,
+                measurement=self._measured(samples, binary) if samples else None,
                 module=found.module or content_id(variant),
                 binary=binary,
             )
         )
         return done
+
+    def _measured(self, samples: tuple[float, ...], binary: str) -> Measurement:
+        return Measurement(samples_ns=samples, binary=binary, conditions=tuple(self.conditions().items()))
+
+    def conditions(self) -> dict[str, str]:
+        return {"load": self.load}
 
     def profile(self, capture: Capture, unit: int = 0) -> Future[dict[str, str]]:
         self.profiled += 1

@@ -47,6 +47,21 @@ def test_a_resumed_search_has_the_time_of_the_runs_before_it_as_it_has_their_out
     assert 3 * 3600 <= result.searched < 3 * 3600 + 600
 
 
+@pytest.mark.parametrize(
+    ("evaluations", "loads"),
+    [(17, ["7.80", "0.40"]), (10**6, ["7.80", "7.80"])],  # cut short before any contest; nothing left to do
+)
+def test_the_load_is_that_of_the_run_that_measured(tmp_path: Path, evaluations: int, loads: list[str]) -> None:
+    gains = by_text(inverse_width=1.5)
+    cut = interrupted_after(evaluations, gains)
+    cut.load = "7.80"
+    told = [
+        dict(search(tmp_path, server, ONE_BY_ONE)[0].conditions)["load"]
+        for server in (cut, FakeServer(gains), FakeServer(gains, load="3.00"))
+    ]
+    assert told == [*loads, loads[-1]], "the third measures nothing"
+
+
 def test_what_was_judged_by_other_tolerances_is_judged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     first, second = (FakeServer(by_text(inverse_width=1.5)) for _ in range(2))
