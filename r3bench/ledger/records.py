@@ -147,6 +147,7 @@ class _Settings:
     search: SearchMode | None = None
     iterations: int | None = None
     trials: int | None = None
+    seed: int | None = None
 
 
 # The fields that are read, by kind; of nouns that layers above define, those that are read without them.

@@ -20,7 +20,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 from r3bench.errors import LedgerError
-from r3bench.ledger import Arm, KernelResult, contradicted
+from r3bench.ledger import Arm, KernelResult, Record, contradicted
 from r3bench.nouns import decode, encode
 from r3bench.report.patches import diff, mixed, moved_on, overlapping
 from r3bench.report.runs import Run
@@ -94,15 +94,18 @@ def _one_of(values: Sequence[str]) -> str:
 
 
 def _reproduce(kernels: Sequence[KernelResult], run: Run) -> str:
-    """The commands that search again, one for all kernels that were searched alike, as far as ledgers tell them; empty
-    where nothing was searched."""
-    groups: dict[str, list[str]] = {}
+    """The commands that search again, and then go on as it was gone on with: the same ones for all kernels that were
+    searched alike, as far as ledgers tell them; empty where nothing was searched."""
+    groups: dict[tuple[str, ...], list[str]] = {}
     for kernel in kernels:
-        groups.setdefault(_options(kernel, run.searches.get((kernel.kernel, kernel.search), run)), []).append(
-            kernel.capture
-        )
+        began = run.began.get((kernel.kernel, kernel.search)) or [{}]
+        resumed = ("", *[" --r3-resume"] * (len(began) - 1))
+        said = tuple(_options(kernel, record) + resume for record, resume in zip(began, resumed, strict=True))
+        groups.setdefault(said, []).append(kernel.capture)
     return " && ".join(
-        f"pytest --r3-evolve {_where(stores, len(groups) == 1)} {options}" for options, stores in groups.items()
+        f"pytest --r3-evolve {_where(stores, len(groups) == 1)} {options}"
+        for said, stores in groups.items()
+        for options in said
     )
 
 
@@ -112,14 +115,14 @@ def _where(stores: Sequence[str], all_: bool) -> str:
     return shlex.join([folder] if all_ and len(stores) > 1 else stores)
 
 
-def _options(kernel: KernelResult, run: Run) -> str:
-    """The options under which a kernel was searched."""
-    settings = run.settings
-    first = f"--r3-device {shlex.quote(kernel.device)} --r3-seed {kernel.seed}"
+def _options(kernel: KernelResult, began: Record) -> str:
+    """The options with which a run of a kernel's search began."""
+    settings = began.get("settings", {})
+    first = f"--r3-device {shlex.quote(kernel.device)} --r3-seed {settings.get('seed', kernel.seed)}"
     named = [f"--r3-{name} {settings[name]}" for name in ("search", "iterations", "trials") if settings.get(name)]
     seconds = (settings.get("limits") or {}).get("seconds")
     share = f"--r3-seconds {seconds / (settings.get('kernels') or 1):g}" if isinstance(seconds, int | float) else ""
-    others = {name: value for name, value in run.options.items() if name not in _NAMED}
+    others = {name: value for name, value in began.get("options", {}).items() if name not in _NAMED}
     rest = [shlex.join(filter(None, (f"--r3-{name.replace('_', '-')}", value))) for name, value in others.items()]
     return " ".join(filter(None, (first, *named, share, *rest)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +20,16 @@ _PICTURES = 4  # of wrong results, for each kernel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What was read beside the results: settings and options of the searches, what is wrong with damaged lines, and per
-    kernel the document's parts. ``searches`` tells the settings and options apart by kernel and kind of search.
+    """What was read beside the results: by kernel and kind of search the ``run`` records of its ledger, the one that
+    began it and those that resumed it; what is wrong with damaged lines; and per kernel the document's parts.
 
     ``parts`` maps a kernel to ``convergence``, ``searches``, ``archive``, ``replies`` and ``pictures``, each only where
     there is any.
     """
 
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, str] = field(default_factory=dict)
+    began: Mapping[tuple[str, str], Sequence[Record]] = field(default_factory=dict)
     damage: Sequence[str] = ()
     parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    searches: Mapping[tuple[str, str], Run] = field(default_factory=dict)
 
     def of(self, kernel: str) -> dict[str, Any]:
         return dict(self.parts.get(kernel, {}))
@@ -65,23 +63,21 @@ def gather(ledgers: Iterable[Path]) -> tuple[dict[str, list[KernelResult]], Run]
     of :func:`_standing`; the others add to its ``convergence`` and ``searches``.
     """
     found: dict[str, list[_Search]] = {}
-    runs: dict[tuple[str, str], Run] = {}
+    began: dict[tuple[str, str], list[Record]] = {}
     damage: list[str] = []
     for path in sorted(ledgers, key=lambda path: (path.name.count("."), path.name)):
         records, torn = read(path)
         damage += torn
-        run = next((r for r in reversed(records) if r["kind"] == "run" and "settings" in r), {})  # resumed: the last
         for result in results(records):
             own = [record for record in records if _kernel(record) == result.kernel]
             found.setdefault(result.kernel, []).append(_Search(result, own))
-            runs[result.kernel, result.search] = Run(settings=run.get("settings", {}), options=run.get("options", {}))
+            began[result.kernel, result.search] = [record for record in records if record["kind"] == "run"]
     standing = {kernel: _standing(searches) for kernel, searches in found.items()}
     parts = {kernel: _parts(searches, standing[kernel]) for kernel, searches in found.items()}
     applications: dict[str, list[KernelResult]] = {}
     for kernel, search in standing.items():
         applications.setdefault(kernel.split("/")[0], []).append(search.result)
-    first = next(iter(runs.values()), Run())
-    return applications, replace(first, damage=damage, parts=parts, searches=runs)
+    return applications, Run(began=began, damage=damage, parts=parts)
 
 
 def _kernel(record: Record) -> Any:

@@ -85,8 +85,9 @@ def parts(number: int, iterations: int = 200) -> dict[str, Any]:
 def large(kernels: int = 7) -> Mapping[str, Any]:
     """The document of a search of seven kernels and 200 iterations each."""
     found = [kernel(number) for number in range(kernels)]
+    settings = {"search": "full", "trials": 30, "limits": {"seconds": 6300.0}, "kernels": 7}
     run = Run(
-        settings={"search": "full", "trials": 30, "limits": {"seconds": 6300.0}, "kernels": 7},
+        began={(k.kernel, k.search): [{"kind": "run", "settings": settings}] for k in found},
         parts={k.kernel: parts(n) for n, k in enumerate(found)},
     )
     return report.document("large", found, run)

@@ -67,7 +67,7 @@ def test_a_curve_has_every_improvement_and_the_end(tmp_path: Path) -> None:
     _, run = gather([path])
     curve = run.of("demo/k")["convergence"]["full"]
     assert [(point[0], point[2], point[3]) for point in curve] == [(1, 100.0, "p0"), (4, 80.0, "p3"), (5, 80.0, "p4")]
-    assert run.settings == {"trials": 3}
+    assert [began["settings"] for began in run.began["demo/k", "full"]] == [{"trials": 3}]
 
 
 def test_other_launches_and_failures_are_no_part_of_a_curve(tmp_path: Path) -> None:
@@ -169,14 +169,17 @@ def test_what_a_merged_report_says_of_a_search_is_said_of_that_one(tmp_path: Pat
     paths = [written(tmp_path, f"{r.kernel[5:]}.jsonl", r, [], limits={"seconds": 20.0}, kernels=2) for r in (one, two)]
     paths.append(written(tmp_path, "k.jsonl", later, [], limits={"seconds": 10.0}, kernels=1))
     with Ledger.open(paths[-1], resume=True) as ledger:
-        ledger.append("run", format=1, settings={"trials": 3, "limits": {"seconds": 4.0}, "kernels": 1}, options={})
+        settings = {"trials": 3, "limits": {"seconds": 4.0}, "kernels": 1, "seed": 8}
+        ledger.append("run", format=1, settings=settings, options={})
         keep(ledger, later)
     found, run = gather(paths)
     document = report.document("demo", found["demo"], run)
-    rest = "--r3-device cpu --r3-seed 1 --r3-trials 3 --r3-seconds"
-    assert sorted(document["reproduce"].split(" && ")) == [
-        f"pytest --r3-evolve captures/demo/k.zarr {rest} 4",
-        f"pytest --r3-evolve captures/demo/one.zarr captures/demo/two.zarr {rest} 10 --r3-gate 5",
+    rest = "--r3-trials 3 --r3-seconds"
+    assert document["reproduce"].split(" && ") == [
+        f"pytest --r3-evolve captures/demo/k.zarr --r3-device cpu --r3-seed 1 {rest} 10 --r3-gate 5",
+        f"pytest --r3-evolve captures/demo/k.zarr --r3-device cpu --r3-seed 8 {rest} 4 --r3-resume",
+        "pytest --r3-evolve captures/demo/one.zarr captures/demo/two.zarr "
+        f"--r3-device cpu --r3-seed 1 {rest} 10 --r3-gate 5",
     ]
     assert document["conditions"] == {"cores": "2", "load": "0.4 to 7.9"}
     for text in (report.markdown(document), report.html(document)):
