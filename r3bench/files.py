@@ -23,6 +23,13 @@ def writing(path: Path) -> Iterator[None]:
         ) from error
 
 
+def scratch(prefix: str) -> tempfile.TemporaryDirectory[str]:
+    """A folder for temporary files, which goes when it is left. It can be made as long as this process lives: where the
+    system's own folder for such has been cleared away meanwhile, that is made again."""
+    os.makedirs(tempfile.gettempdir(), mode=0o700, exist_ok=True)
+    return tempfile.TemporaryDirectory(prefix=prefix)
+
+
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """One process at a time for each folder; several where its file system has no locks for folders."""

@@ -16,6 +16,7 @@ from typing import IO
 
 from r3bench import sealing
 from r3bench.errors import BuildError
+from r3bench.files import scratch
 
 PRELUDE = Path(__file__).parents[1] / "prelude"
 MOST_ERRORS = 20
@@ -104,7 +105,7 @@ class Compiler:
         self.asked = asked
         command, read, folders, seconds = asked
         with ExitStack() as resources:
-            self._root = root or Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="r3-")))
+            self._root = root or Path(resources.enter_context(scratch("r3-")))
             for folder in folders:
                 Path(self._root, folder).mkdir(parents=True, exist_ok=True)
             self._output = resources.enter_context(tempfile.TemporaryFile())

@@ -15,13 +15,13 @@ import shutil
 import signal
 import subprocess
 import sysconfig
-import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import chain, islice
 from pathlib import Path
 
 from r3bench.errors import BuildError
+from r3bench.files import scratch
 from r3bench.toolchain import jitlink
 
 Options = Sequence[tuple[str, str]]
@@ -96,7 +96,7 @@ def started(path: Path | None, symbol: str, arch: str, options: Options) -> Iter
     if path is None:
         yield lambda ptx: assembled(*jitlink.link(ptx, arch, flags))
         return
-    with tempfile.TemporaryDirectory(prefix="r3bench-ptxas-") as folder:
+    with scratch("r3bench-ptxas-") as folder:
         made = Path(folder, "kernel.cubin")
         command = [str(path), f"-arch={arch}", "-v", *flags, "/dev/stdin", "-o", str(made)]
         with closing(_processes(command)) as processes:

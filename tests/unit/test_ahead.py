@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,19 @@ def test_another_command_has_a_compiler_of_its_own() -> None:
     assert ahead.taken[1] is not waiting
     assert waiting._process.poll() is not None
     assert not root.exists()
+
+
+def test_where_temporary_files_were_cleared_away_the_next_source_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "own"))
+    ahead = Watched()
+    first = compile_ir(FILES, "src/k.cu", ahead=ahead)
+    for waits in (False, True):
+        if waits:
+            ahead.start()
+        shutil.rmtree(tmp_path / "own")
+        assert compile_ir(FILES, "src/k.cu", ahead=ahead) == first
 
 
 def test_a_compiler_that_died_while_it_waited_is_not_missed() -> None:
