@@ -78,18 +78,20 @@ def _folder(place: Path) -> Path:
 
 
 def _rendered(document: Any, form: str, folder: Path) -> str:
-    from r3bench.report import below, device_line, table
+    from r3bench.report import below, device_line, noted, table
+    from r3bench.report.documents import result_of
     from r3bench.report.files import RENDERINGS
     from r3bench.report.words import warnings
 
     if form == "terminal":
-        said = document["guard"]["sentence"] if document["kind"] == "guard" else ""
+        searched = document["kind"] == "search"
         lines = (
             table(document, shutil.get_terminal_size().columns),
-            said,
+            document["guard"]["sentence"] if not searched else "",
             *warnings(document),
             device_line(document["device"], document["target"]),
-            *(below(document, folder, Path.cwd()) if document["kind"] == "search" else ()),
+            *(noted([result_of(entry) for entry in document["kernels"]]) if searched else ()),
+            *(below(document, folder, Path.cwd()) if searched else ()),
         )
         return "".join(f"{line}\n" for line in lines if line)
     return RENDERINGS["report.md" if form == "markdown" else f"report.{form}"](document)

@@ -277,7 +277,7 @@ class Searches:
 
     @pytest.hookimpl(trylast=True)  # below pytest-benchmark's wide table, where it is seen
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """The table of what was searched in this session, and where the report and the patches are."""
+        """The table of what this session's searches found, and where the report is and what it offers."""
         ledgers = [path for path in self.ledgers if path.exists() and path.stat().st_mtime >= self.began]
         if not ledgers:
             return
@@ -287,20 +287,22 @@ class Searches:
         here = terminalreporter.config.invocation_params.dir
         for folder in sorted({path.parent for path in ledgers}):
             write_report(folder)
-            found, run = report.gather(folder.glob("*.jsonl"))
+            found, _ = report.gather(folder.glob("*.jsonl"))
             mine, _ = report.gather(path for path in ledgers if path.parent == folder)
             for application, searches in mine.items():
-                names = {search.kernel for search in searches}
-                kernels = [kernel for kernel in found[application] if kernel.kernel in names]
-                document = report.document(application, kernels, run)
-                terminalreporter.line(report.table(document, terminalreporter._tw.fullwidth))
-                terminalreporter.line(report.device_line(kernels[0].device, kernels[0].target))
-                for line in report.places(kernels):
-                    terminalreporter.line(f"timed on {line}")
                 every = found[application]
-                for line in (*outdone(searches, kernels), *report.mixed(every), *report.moved_on(every)):
-                    terminalreporter.line(line)
-                for line in report.below(document, folder.parent, here):
+                names = {search.kernel for search in searches}
+                kernels = [kernel for kernel in every if kernel.kernel in names]
+                for line in (
+                    report.table(report.document(application, searches), terminalreporter._tw.fullwidth),
+                    report.device_line(searches[0].device, searches[0].target),
+                    *(f"timed on {place}" for place in report.places(searches)),
+                    *report.mixed(every),
+                    *report.moved_on(every),
+                    *report.noted(searches),
+                    *outdone(searches, kernels),
+                    *report.below(report.document(application, kernels), folder.parent, here),
+                ):
                     terminalreporter.line(line)
             for place in sorted(folder.glob("earlier/*")):
                 if place.stat().st_mtime >= self.began:
@@ -310,10 +312,11 @@ class Searches:
 
 def outdone(searches: Iterable[KernelResult], kernels: Iterable[KernelResult]) -> Iterator[str]:
     """Which searches of this session did not become their kernels' results: another kind of search claims more."""
-    from r3bench.report.words import result_word
+    from r3bench.report.words import claimed, result_word
 
-    standing = {kernel.kernel: kernel.search for kernel in kernels}
+    standing = {kernel.kernel: kernel for kernel in kernels}
     for search in searches:
-        if standing[search.kernel] != search.search:
-            came_to = f"the search {search.search} came to: {result_word(search)}"
-            yield f"{search.kernel}: {came_to}; the report keeps what the search {standing[search.kernel]} found"
+        kept = standing[search.kernel]
+        if kept.search != search.search:
+            gain = f", {claimed(kept):.2f}x" if claimed(kept) else ""
+            yield f"{kept.kernel}: the report keeps what the search {kept.search} found: {result_word(kept)}{gain}"

@@ -10,7 +10,7 @@ from r3bench.report.html import html
 from r3bench.report.patches import diff, mixed, moved_on, overlap, patch
 from r3bench.report.prose import markdown
 from r3bench.report.runs import Run, gather
-from r3bench.report.terminal import applicable, below, left_out, table
+from r3bench.report.terminal import applicable, below, left_out, noted, table
 from r3bench.report.words import busy_line, device_line, file_name, places, work_line
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "markdown",
     "mixed",
     "moved_on",
+    "noted",
     "overlap",
     "patch",
     "places",

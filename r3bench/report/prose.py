@@ -10,7 +10,7 @@ from r3bench.report import applied, guards, kinds
 from r3bench.report.documents import Document, Entry, result_of
 from r3bench.report.marks import ROWS, bounded, code, command, escape, folded, grid, short_grid
 from r3bench.report.patches import also, needs_words, overlap_words
-from r3bench.report.terminal import HEAD, row
+from r3bench.report.terminal import HEAD, columns, row
 from r3bench.report.words import (
     as_sentence,
     baseline_time,
@@ -47,7 +47,9 @@ def markdown(document: Document) -> str:
     busy = busy_line(kernels)
     parts += [as_sentence(escape(busy)), ""] if busy else []
     parts += [part for line in warnings(document) for part in (as_sentence(escape(line, 1000)), "")]
-    parts += short_grid((*HEAD, "evaluations"), [[*row(kernel), str(kernel.evaluations)] for kernel in kernels])
+    head, *rows = columns(kernels, [HEAD, *map(row, kernels)])
+    told = [[*cells, str(kernel.evaluations)] for cells, kernel in zip(rows, kernels, strict=True)]
+    parts += short_grid([*head, "evaluations"], told)
     parts += _in_application(document["in_application"]) if "in_application" in document else []
     compared = list(kinds.rows(entries))
     parts += ["", "Kinds of search that were run:", "", *short_grid(kinds.HEAD, compared)] if compared else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from tabulate import tabulate
 
@@ -30,8 +31,9 @@ def table(document: Document, width: int = 100) -> str:
     if document["kind"] == "guard":
         return _fitted(guards.layouts(document), width)
     kernels = [result_of(entry) for entry in document["kernels"]]
-    full, short = ([row(kernel, to) for kernel in kernels] for to in (" to ", "-"))
-    return _fitted([(full, HEAD), (full, _NARROW), (short, _NARROW)], width)
+    full, short = (columns(kernels, [row(kernel, to) for kernel in kernels]) for to in (" to ", "-"))
+    wide, narrow = columns(kernels, [HEAD, _NARROW])
+    return _fitted([(full, wide), (full, narrow), (short, narrow)], width)
 
 
 def _fitted(layouts: Sequence[Layout], width: int) -> str:
@@ -56,25 +58,34 @@ def row(result: KernelResult, to: str = " to ") -> list[str]:
     return [short_name(result.kernel), result_word(result), *speedups, baseline_time(result)]
 
 
+def columns(kernels: Sequence[KernelResult], rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
+    """The rows of a table of kernels, without the third column, that of patches, where no search changed a source."""
+    if all(kernel.search == "bo" for kernel in kernels):
+        return [[*cells[:2], *cells[3:]] for cells in rows]
+    return [[*cells] for cells in rows]
+
+
 # -- what comes next --------------------------------------------------------------------------------------------------
 
 
+def noted(kernels: Sequence[KernelResult]) -> Iterator[str]:
+    """What to know of searches beside their table: what disturbed them, and the prompts that wait for answers."""
+    yield from filter(None, [busy_line(kernels)])
+    for kernel in kernels:
+        yield from (f"{failed.detail} (--r3-resume)" for failed in kernel.failures if failed.status == "no answer yet")
+
+
 def below(document: Document, folder: Path, top: Path) -> Iterator[str]:
-    """What stands below a search's table: what disturbed it, where the report in ``folder`` is, the commands that apply
-    its patches one after the other, its configurations and what uses them, and the patches left out; paths are shown
-    from ``top``."""
+    """What stands below a search's table: where the report in ``folder`` is, the commands that apply its patches one
+    after the other, its configurations and what uses them, and the patches left out; paths are shown from ``top``."""
 
     def shown(name: str) -> str:
         path = folder / name
         return shlex.quote(str(path.relative_to(top) if path.is_relative_to(top) else path))
 
     entries = document["kernels"]
-    kernels = [result_of(entry) for entry in entries]
-    yield from filter(None, [busy_line(kernels)])
     if (folder / "report.md").is_file():
         yield f"report: {shown('report.md')}"
-    for kernel in kernels:
-        yield from (f"{failed.detail} (--r3-resume)" for failed in kernel.failures if failed.status == "no answer yet")
     sources = {entry["patch_file"]: entry["source"] for entry in entries}
     patched = [entry for entry in entries if entry["patch_file"] and (folder / entry["patch_file"]).is_file()]
     chosen = applicable(patched)

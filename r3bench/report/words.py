@@ -157,8 +157,9 @@ def course(result: KernelResult) -> list[str]:
     models = f"{tokens}, {spent.dollars:.2f} dollars" if spent.prompt_tokens else "no model was asked"
     used_up = result.stopped.endswith("used up")  # of a budget: the usual end
     ended = "" if result.status in ("interrupted", "failed") else result.stopped  # these say themselves what ended them
+    texts = f"{counted(result.steps, 'text')} proposed in {spent.seconds:.0f} s; {models}"
     said = [
-        f"Search {result.search}: {counted(result.steps, 'text')} proposed in {spent.seconds:.0f} s; {models}",
+        f"Search {result.search}: {'the text as it is was tuned' if result.search == 'bo' else texts}",
         f"It ended {'when' if used_up else 'early:'} {ended}" if ended else "",
         f"By ranking times, which claim nothing, the gain comes from: {gain_from(result)}" if gain_from(result) else "",
         f"Evaluations spent, summed over all: {_spent_on(result.stages)}" if result.stages else "",

@@ -100,6 +100,16 @@ def test_a_search_of_one_kernel_keeps_the_others_in_the_report(project: pytest.P
     assert {kernel["kernel"] for kernel in report["kernels"]} == {"app/scale", "app/difference"}
 
 
+def test_the_table_is_that_of_the_searches_of_this_session(project: pytest.Pytester) -> None:
+    for mode, evaluations in (("full", 4), ("bo", 0)):
+        result = project.runpytest(
+            "captures/app/scale.zarr::evolve", "--r3-evolve", f"--r3-evaluations={evaluations}", f"--r3-search={mode}"
+        )
+    result.stdout.re_match_lines([r"kernel +result +with config", r"scale +no gain +- +ranked"], consecutive=False)
+    result.stdout.fnmatch_lines(["app/scale: the report keeps what the search full found: *"])
+    assert "patch alone" not in result.stdout.str()
+
+
 def test_nothing_is_searched_where_the_baseline_does_not_replay(project: pytest.Pytester, source: Path) -> None:
     source.write_text(source.read_text().replace("factor * data[i]", "factor + data[i]"))
     result = project.runpytest("captures/app/scale.zarr::evolve", "--r3-evolve")

@@ -168,7 +168,7 @@ def test_a_busy_machine_is_told(loads: tuple[str, ...], expected: str) -> None:
     text = report.markdown(document)
     assert expected in text
     assert bool(expected) is ("busy" in text)
-    assert bool(expected) is any("busy" in line for line in report.below(document, Path("reports"), Path()))
+    assert bool(expected) is any("busy" in line for line in report.noted(kernels))
 
 
 @pytest.mark.parametrize(
@@ -260,6 +260,19 @@ def test_the_table_names_both_gains_and_starts_with_the_largest() -> None:
     assert lines[2].split()[0] == "k"
     assert "1.25x (1.24 to 1.26)" in lines[2]
     assert "1.75x (1.73 to 1.77)" in lines[2], "there is room"
+
+
+def test_searches_that_change_no_source_have_no_column_of_patches() -> None:
+    gain = Arm(name="configuration", comparison=contest(1.75))
+    tuned = replace(IMPROVED, search="bo", after=None, arms=(gain,), steps=0)
+    for results, there in (([tuned], False), ([tuned, PLAIN], True)):
+        document = report.document("demo", results)
+        assert ("patch alone" in report.table(document)) is there
+        assert ("| kernel | result | patch alone |" in report.markdown(document)) is there
+        assert (">patch alone<" in report.html(document)) is there
+    (cells,) = [line.split("  ") for line in report.table(report.document("demo", [tuned])).splitlines()[2:]]
+    assert [cell.strip() for cell in cells if cell] == ["k", "improved", "1.75x (1.73 to 1.77)", "12.3 us"]
+    assert "- Search bo: the text as it is was tuned." in report.markdown(report.document("demo", [tuned]))
 
 
 def test_a_kernel_that_does_not_replay_is_in_the_table() -> None:

@@ -134,9 +134,8 @@ def test_the_largest_claim_of_any_search_of_the_same_text_is_the_result_and_has_
     first, second = made["reproduce"].split(" && ")
     assert "captures/demo/k.zarr --r3-device cpu --r3-seed 1 --r3-search bo" in first
     assert "--r3-search" not in second
-    assert list(outdone([bo], [IMPROVED])) == [
-        "demo/k: the search bo came to: improved; the report keeps what the search full found"
-    ]
+    assert list(outdone([bo], [IMPROVED])) == ["demo/k: the report keeps what the search full found: improved, 1.75x"]
+    assert list(outdone([bo], [none])) == ["demo/k: the report keeps what the search full found: no gain"]
     assert not list(outdone([bo], [bo]))
 
 

@@ -16,6 +16,7 @@ from r3bench.report.html.plot import figure
 from r3bench.report.html.tables import Cell, table
 from r3bench.report.patches import also, needs_words, overlap_words
 from r3bench.report.prose import legend
+from r3bench.report.terminal import HEAD, columns
 from r3bench.report.words import (
     as_sentence,
     baseline_time,
@@ -53,7 +54,7 @@ def searched(document: Mapping[str, Any]) -> tuple[str, list[Markup]]:
     main = [
         *_overview(kernels),
         element("h2", "Kernels", id="kernels"),
-        table("Largest gain first. Headings sort.", _HEAD, [_row(kernel) for kernel in kernels]),
+        table("Largest gain first. Headings sort.", *_kernels(kernels)),
         *_in_application(document),
         *_places(kernels),
         *_methods(entries),
@@ -97,7 +98,10 @@ def _places(kernels: Sequence[KernelResult]) -> list[Markup]:
 
 # -- all kernels ------------------------------------------------------------------------------------------------------
 
-_HEAD = ("kernel", "result", "patch alone", "with configuration", "baseline", "evaluations")
+
+def _kernels(kernels: Sequence[KernelResult]) -> tuple[list[str], list[list[Cell | str]]]:
+    head, *rows = columns(kernels, [(*HEAD, "evaluations"), *map(_row, kernels)])
+    return head, rows
 
 
 def _row(kernel: KernelResult) -> list[Cell | str]:
