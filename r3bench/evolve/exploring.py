@@ -331,7 +331,7 @@ class Exploration:
         cost = f", ${spent.dollars:.2f}" if spent.dollars else ""
         return (
             f"{self.name}: step {program.step} of {self.settings.iterations}, {self._judge.trials} evaluations, "
-            f"best {best}, {len(archive.cells)} cells of {len(archive.islands)} islands, "
+            f"best ranked {best}, {len(archive.cells)} cells of {len(archive.islands)} islands, "
             f"lag {program.lag}{cached}{cost}"
         )
 

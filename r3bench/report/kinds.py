@@ -9,13 +9,12 @@ from r3bench.ledger import KernelResult
 from r3bench.report.words import claimed, duration, gain_from, grouped
 from r3bench.symbols import short_name
 
-HEAD = ("kernel", "search", "evaluations", "best at equal evaluations", "best", "claimed", "gain from", "building",
-        "on the device")  # fmt: skip
+HEAD = ("kernel", "search", "evaluations", "ranked best at equal evaluations", "ranked best", "claimed",
+        "ranked gain from", "building", "on the device")  # fmt: skip
 LEGEND = """\
 *kinds of search*: *full*: texts from the archive, each of them tuned; *bo*: the recorded text, tuned; *llm*: texts \
 under the default configuration; *rules*, *best-of-n*: see docs/search.md. A kernel's searches are compared after as \
-many evaluations as the shortest of them made, and as they were set to run. Best times rank and claim nothing; \
-*claimed* is the speedup of a contest."""
+many evaluations as the shortest of them made, and as they were set to run. *claimed* is the speedup of a contest."""
 
 
 def about(result: KernelResult) -> dict[str, Any]:

@@ -75,6 +75,10 @@ def verdict_line(document: Document) -> str:
 
 
 LEGEND = """\
+- Two kinds of numbers. Claims are made of *contests*: every speedup with an interval, and the baseline's time beside \
+it; the two sides take turns in many blocks. What is called *ranked* only chooses within a search and claims nothing: \
+the shortest of a few windows, taken while other sources are built (on a CPU by the same cores) or, on a GPU, with \
+flushed caches. Compare ranked numbers with each other, never with those of a contest.
 - *result*: *improved*: the whole interval lies above the baseline by more than the gate; *no gain*: no candidate was \
 surely faster by more than the gate; *unstable*: the best candidate's gain was not confirmed by a second contest in a \
 fresh process; *failed*: the baseline itself does not replay; *interrupted*: stopped before it was done.
@@ -85,8 +89,7 @@ candidate, which claims nothing. Each was compared with the baseline on the laun
 at a time.
 - *toolchain*: the recorded source under r3bench's default compiler, against the recorded machine code; \
 *own compiler*: the patched source as the application's own compiler builds it, which is what its users will have.
-- *baseline*: its time in the contest; *ranked*: none was held, so its time beside all that was built at the same \
-time, which may be many times as long.
+- *baseline*: its time in the contest, or *ranked* where none was held: that may be many times as long.
 - *evaluations*: all replays of a search: the trials of all sources, the best ones timed again, checks on further \
 launches and on other kernels.
 - *evaluations spent*: seconds of all evaluations together. Building: *frontend* (source to LLVM IR), *specialize* \
@@ -94,11 +97,8 @@ launches and on other kernels.
 PTX), *assemble* (ptxas), *cache* (known already). Device: *load*, *verify* (launches and comparisons), *time* (the \
 ranking). Waiting: for a build, for the device.
 - tables of sources: *trials*: configurations tried on this source; *matched*: those with the right result and a time; \
-*default*: its time under the default compiler and the recorded launch; *best*: that of its best configuration; \
-*refused*: its candidate failed verification, as its line says.
-- *ranking times*, in those tables and where a gain is taken apart, claim nothing. Each is the shortest of a few \
-windows, taken while other sources are built (on a CPU by the same cores) or, on a GPU, with flushed caches: compare \
-them with each other, not with the times of a contest, whose two sides take turns in many blocks."""
+*default, ranked*: its time under the default compiler and the recorded launch; *best, ranked*: that of its best \
+configuration; *refused*: its candidate failed verification, as its line says."""
 
 
 _CONFIGURATION = """\
@@ -107,6 +107,9 @@ _CONFIGURATION = """\
 change the block's shape where the kernel is launched (and the grid with it); make arguments that were compiled in \
 constants (`constexpr`, a template parameter); write unrolling as `#pragma unroll`, pointers that do not overlap as \
 `__restrict__`, launch bounds as `__launch_bounds__`. Passes and LLVM options have no such counterpart."""
+
+
+SOURCES_HEAD = ("source", "trials", "matched", "default, ranked", "best, ranked")
 
 
 def legend(entries: Sequence[Entry]) -> list[str]:
@@ -135,7 +138,7 @@ def _section(entry: Entry, where: str) -> Iterator[str]:
     yield from [escape(where)] if where else []
     yield ""
     for arm in result.arms:
-        yield f"- {escape(arm.name)}: {escape(words(arm.comparison))}"
+        yield f"- contest, {escape(arm.name)}: {escape(words(arm.comparison))}"
     yield from _offered(entry, result)
     yield from (f"- {escape(sentence, 1000)}" for sentence in course(result))
     for promotion in result.promotions:
@@ -147,7 +150,7 @@ def _section(entry: Entry, where: str) -> Iterator[str]:
     if result.sources:
         ranked = sorted(result.sources, key=lambda source: source.best_ns or float("inf"))
         yield ""
-        yield grid(("source", "trials", "matched", "default", "best"), [_source_row(result, s) for s in ranked[:ROWS]])
+        yield grid(SOURCES_HEAD, [_source_row(result, source) for source in ranked[:ROWS]])
         yield from _more(len(ranked), "sources")
     if result.failures:
         failed = [(source_name(result, f.source), f.status, str(f.count), f.detail) for f in result.failures[:ROWS]]

@@ -13,7 +13,7 @@ from r3bench.ledger import KernelResult
 from r3bench.report import guards
 from r3bench.report.documents import Document, Entry, result_of
 from r3bench.report.patches import gain_alone, in_the_tree, needs_words, overlap_words
-from r3bench.report.words import baseline_time, busy_line, one_line, result_word, speedup
+from r3bench.report.words import baseline_time, busy_line, in_contest, one_line, result_word, speedup
 from r3bench.symbols import short_name
 from r3bench.worktree import checkout
 
@@ -69,7 +69,10 @@ def columns(kernels: Sequence[KernelResult], rows: Iterable[Sequence[Any]]) -> l
 
 
 def noted(kernels: Sequence[KernelResult]) -> Iterator[str]:
-    """What to know of searches beside their table: what disturbed them, and the prompts that wait for answers."""
+    """What to know of searches beside their table: which of its numbers are no claims, what disturbed them, and the
+    prompts that wait for answers."""
+    if any(kernel.baseline_ns and not in_contest(kernel) for kernel in kernels):
+        yield "ranked: a quick time within the search, no claim; speedups are those of contests"
     yield from filter(None, [busy_line(kernels)])
     for kernel in kernels:
         yield from (f"{failed.detail} (--r3-resume)" for failed in kernel.failures if failed.status == "no answer yet")

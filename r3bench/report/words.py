@@ -161,7 +161,7 @@ def course(result: KernelResult) -> list[str]:
     said = [
         f"Search {result.search}: {'the text as it is was tuned' if result.search == 'bo' else texts}",
         f"It ended {'when' if used_up else 'early:'} {ended}" if ended else "",
-        f"By ranking times, which claim nothing, the gain comes from: {gain_from(result)}" if gain_from(result) else "",
+        f"By ranked times, which claim nothing, the gain comes from: {gain_from(result)}" if gain_from(result) else "",
         f"Evaluations spent, summed over all: {_spent_on(result.stages)}" if result.stages else "",
     ]
     return [f"{sentence}." for sentence in said if sentence]

@@ -12,6 +12,7 @@ import pytest
 
 from r3bench import report
 from r3bench.ledger import Arm
+from r3bench.report.html import charts
 from r3bench.report.html.elements import VOID
 from tests.unit.demo import GUARD, IMPROVED, PLAIN
 from tests.unit.report_case import HOSTILE, large, poisoned
@@ -124,6 +125,15 @@ def test_the_forest_shows_every_interval() -> None:
     for numbers in ("1.25x (1.24 to 1.26)", "1.75x (1.73 to 1.77)"):
         assert text.count(numbers) >= 5, "in the chart, its label and title, the table and the contest's words"
     assert "Times are CPU times (znver4); they say nothing about a GPU." in text
+
+
+def test_ranked_times_stand_beside_the_ranked_time_of_the_baseline_not_that_of_a_contest() -> None:
+    began = [[1, 0.1, 200.0, "baseline"], [2, 0.2, 150.0, "p1"]]
+    drawn = charts.convergence({"full": began})
+    (level,) = re.findall(r"<line x1=62 y1=([\d.]+) x2=404 y2=\1 class=unit>", drawn)
+    assert re.search(rf'd="M[\d.]+ {level}H', drawn), "the curve begins on the baseline's line"
+    assert ">baseline<" in drawn
+    assert ">baseline<" not in charts.convergence({"bo": began[1:]})
 
 
 def test_every_arm_has_a_name_in_the_chart() -> None:

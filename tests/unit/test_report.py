@@ -66,9 +66,22 @@ def test_a_baseline_is_that_of_a_contest_or_said_to_be_of_the_ranking() -> None:
     assert "| held | no gain | 1.01x (1.00 to 1.02) | - | 12.3 us | 42 |" in text
     assert "ranked 12.3 us a launch" in text
     assert report.table(document).count("ranked") == 1
+    told = "ranked: a quick time within the search, no claim; speedups are those of contests"
+    assert [told in report.noted(results) for results in ([PLAIN, held], [held])] == [True, False]
     page = report.html(document)
     assert "held 12.3 us to" not in page.split("logarithmic. ")[0]
     assert "plain 12.3 us to" not in page, "no point of a chart of contests"
+
+
+def test_numbers_that_rank_and_contests_are_told_apart() -> None:
+    document = report.document("demo", [IMPROVED])
+    text, page = report.markdown(document), report.html(document)
+    assert "- contest, patch: faster, 1.25x" in text
+    assert ">Contest, patch<" in page
+    assert "| source | trials | matched | default, ranked | best, ranked |" in text
+    assert ">best, ranked<" in page
+    for told in (text, page):
+        assert "Compare ranked numbers with each other, never with those of a contest." in told
 
 
 def test_the_document_is_strict_json_with_every_number(tmp_path: Path) -> None:

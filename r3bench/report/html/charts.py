@@ -205,13 +205,15 @@ def _blocks(contest: Comparison, y: Scale, start: float, room: float, where: str
 SERIES = 5  # colours for kinds of search
 
 
-def convergence(curves: Mapping[str, Sequence[Sequence[Any]]], baseline_ns: float | None) -> Markup:
-    """The best ranking time so far against evaluations, one line for each kind of search."""
+def convergence(curves: Mapping[str, Sequence[Sequence[Any]]]) -> Markup:
+    """The best ranking time so far against evaluations, one line for each kind of search; the baseline's where a search
+    began with it."""
+    baseline_ns = next((curve[0][2] for curve in curves.values() if curve[0][3] == "baseline"), None)
     values = [point[2] for curve in curves.values() for point in curve] + ([baseline_ns] if baseline_ns else [])
     low, high = around(values, 1.1)
     most = max(point[0] for curve in curves.values() for point in curve)
     x, y = Scale(0, max(most, 1), 62, 404), Scale(low, high, 190, 26, True)
-    marks = [x_axis(x, 190, 26, "{:g}".format, "evaluations"), y_axis(y, 62, 404, duration, "best so far")]
+    marks = [x_axis(x, 190, 26, "{:g}".format, "evaluations"), y_axis(y, 62, 404, duration, "best so far, ranked")]
     if baseline_ns:
         marks += [
             line(62, y(baseline_ns), 404, y(baseline_ns), "unit"),
@@ -224,7 +226,7 @@ def convergence(curves: Mapping[str, Sequence[Sequence[Any]]], baseline_ns: floa
     said = "; ".join(
         f"{name}: {duration(curve[-1][2])} after {curve[-1][0]} evaluations" for name, curve in curves.items()
     )
-    return chart(f"Best time so far. {said}.", WIDTH, 232, *marks)
+    return chart(f"Best ranked time so far. {said}.", WIDTH, 232, *marks)
 
 
 def _steps(curve: Sequence[Sequence[Any]], x: Scale, y: Scale, class_: str) -> Iterator[Markup]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from r3bench.ledger import Failures, KernelResult, SourceResult
-from r3bench.report import applied, kinds
+from r3bench.report import applied, kinds, prose
 from r3bench.report.documents import result_of
 from r3bench.report.html import charts, code
 from r3bench.report.html.elements import Markup, element
@@ -15,7 +15,6 @@ from r3bench.report.html.parts import anchor, badge, bullets, command, contents,
 from r3bench.report.html.plot import figure
 from r3bench.report.html.tables import Cell, table
 from r3bench.report.patches import also, needs_words, overlap_words
-from r3bench.report.prose import legend
 from r3bench.report.terminal import HEAD, columns
 from r3bench.report.words import (
     as_sentence,
@@ -63,7 +62,7 @@ def searched(document: Mapping[str, Any]) -> tuple[str, list[Markup]]:
             for entry, kernel in zip(entries, kernels, strict=True)
         ),
         element("h2", "How to read this"),
-        *bullets(line.removeprefix("- ").replace("*", "") for line in legend(entries)),
+        *bullets(line.removeprefix("- ").replace("*", "") for line in prose.legend(entries)),
         *_busy(kernels),
         element("h2", "To reproduce"),
         command(document["reproduce"]),
@@ -199,7 +198,7 @@ def _methods(entries: Sequence[Entry]) -> Iterator[Markup]:
                 kind = "faster" if y < x else "not faster"
                 found.setdefault(name, []).append(charts.Point(short_name(entry["kernel"]), x, y, kind))
     if found:
-        note = "Best ranking times at equal evaluations: quick measurements, no claims."
+        note = "Best ranked times at equal evaluations: quick measurements, no claims."
         drawn = (
             (name, charts.scatter(points, f"time under {name}", "time under full")) for name, points in found.items()
         )
@@ -214,7 +213,8 @@ def _methods(entries: Sequence[Entry]) -> Iterator[Markup]:
 def _section(entry: Entry, kernel: KernelResult, lines: int, where: str) -> Markup:
     summary = f"{as_sentence(kernel.detail)} Baseline: {kernel.baseline}, {baseline_time(kernel)} a launch; "
     summary += f"{kernel.evaluations} evaluations, seed {kernel.seed}. {where}"
-    figures = [*(contest(arm.name, arm.comparison) for arm in kernel.arms), *_search_figures(entry, kernel)]
+    contests = (contest(f"Contest, {arm.name}", arm.comparison) for arm in kernel.arms)
+    figures = [*contests, *_search_figures(entry)]
     return element(
         "section",
         element("h2", full_name(kernel.kernel), " ", badge(result_word(kernel)), id=anchor(kernel.kernel)),
@@ -237,15 +237,14 @@ def _offered(entry: Entry, kernel: KernelResult) -> list[Markup]:
     return bullets(lines)
 
 
-def _search_figures(entry: Entry, kernel: KernelResult) -> Iterator[Markup]:
+def _search_figures(entry: Entry) -> Iterator[Markup]:
     if "convergence" in entry:
-        chart = charts.convergence(entry["convergence"], kernel.baseline_ns)
-        yield figure("How fast the best was found", chart, note="Ranking times: quick measurements, no claims.")
+        chart = charts.convergence(entry["convergence"])
+        yield figure("How fast the best was found", chart, note="Ranked times: quick measurements, no claims.")
     if "archive" in entry:
         fates = ", ".join(f"{count} {fate}" for fate, count in entry["archive"]["fates"].items())
-        yield figure(
-            "Archive", charts.heat_map(entry["archive"]), note=f"Best ranking speedup of a cell. Programs: {fates}."
-        )
+        note = f"Best ranked speedup of a cell, no claim. Programs: {fates}."
+        yield figure("Archive", charts.heat_map(entry["archive"]), note=note)
     for picture in entry.get("pictures", [])[:PICTURES]:
         where = f"{picture['buffer']}[{', '.join(map(str, picture['first']))}]"
         note = (
@@ -279,7 +278,7 @@ def _tables(entry: Entry, kernel: KernelResult) -> Iterator[Markup]:
         ranked = sorted(kernel.sources, key=lambda s: s.best_ns or float("inf"))
         rows = [_source(kernel, source) for source in ranked[:SOURCES]]
         caption = "Sources" + (f": the fastest {SOURCES} of {len(ranked)}" if len(ranked) > SOURCES else "")
-        yield table(caption, ("source", "trials", "matched", "default", "best"), rows)
+        yield table(caption, prose.SOURCES_HEAD, rows)
     if kernel.failures:
         failed = [_failure(kernel, failures) for failures in kernel.failures[:SOURCES]]
         yield table("Failures", ("source", "how", "times", "the first said"), failed)
