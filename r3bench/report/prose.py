@@ -89,6 +89,8 @@ candidate, which claims nothing. Each was compared with the baseline on the laun
 at a time.
 - *toolchain*: the recorded source under r3bench's default compiler, against the recorded machine code; \
 *own compiler*: the patched source as the application's own compiler builds it, which is what its users will have.
+- parts of a gain: by which factor each shortened the time when added to those before it: *toolchain*, *source* (the \
+patch), *passes* of the compiler, *specialization* (facts compiled in), *launch* (block shape).
 - *baseline*: its time in the contest, or *ranked* where none was held: that may be many times as long.
 - *evaluations*: all replays of a search: the trials of all sources, the best ones timed again, checks on further \
 launches and on other kernels.

@@ -113,6 +113,7 @@ def test_a_large_search_is_below_half_a_megabyte() -> None:
         "Full search against bo",
         "Distance from the memory roof",
         "Archive",
+        "p0 is the text that the search began with",
         "Wrong result in state",
         "Speedups and their intervals",
     ):

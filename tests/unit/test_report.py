@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -82,6 +83,8 @@ def test_numbers_that_rank_and_contests_are_told_apart() -> None:
     assert ">best, ranked<" in page
     for told in (text, page):
         assert "Compare ranked numbers with each other, never with those of a contest." in told
+        for word in ("toolchain", "own compiler", "parts of a gain"):
+            assert re.search(rf"(- \*?|>|; \*?){word}\*?: ", told), f"{word} is explained"
 
 
 def test_the_document_is_strict_json_with_every_number(tmp_path: Path) -> None:

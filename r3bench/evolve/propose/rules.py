@@ -32,7 +32,7 @@ class RuleProposer:
         """Exhausted for a repair, and where no rule changes the parent."""
         chosen = self._chosen(prompt) if not prompt.turn else None
         if chosen is None:
-            raise Exhausted(f"the rules have nothing more to say on {prompt.parent.id}")
+            raise Exhausted("the rules have nothing more to say")
         return Reply(text=answer(prompt, chosen), origin=f"rules:{chosen.rule}", model="rules")
 
     def close(self) -> None:

@@ -243,7 +243,10 @@ def _search_figures(entry: Entry) -> Iterator[Markup]:
         yield figure("How fast the best was found", chart, note="Ranked times: quick measurements, no claims.")
     if "archive" in entry:
         fates = ", ".join(f"{count} {fate}" for fate, count in entry["archive"]["fates"].items())
-        note = f"Best ranked speedup of a cell, no claim. Programs: {fates}."
+        note = (
+            f"Best ranked speedup of a cell, no claim. Programs: {fates}. p0 is the text that the search began with, "
+            "p17 that of step 17."
+        )
         yield figure("Archive", charts.heat_map(entry["archive"]), note=note)
     for picture in entry.get("pictures", [])[:PICTURES]:
         where = f"{picture['buffer']}[{', '.join(map(str, picture['first']))}]"
