@@ -99,6 +99,9 @@ def require_source(top: Path, patch: Path, text: str, changed: str) -> None:
     name = dict(_FIELD.findall(text))["Capture"]
     if not (top / name).resolve().is_relative_to(top.resolve()):
         raise TreeError(f"{patch} is for {name}, which lies outside {top}: name a .patch that a search wrote")
+    if not (top / name).exists():
+        plainly = f"git apply {shlex.quote(str(patch))} takes the patch without asking which kernel it is for"
+        raise TreeError(f"{patch} is for the capture {name}, which is not in {top}: record it there; {plainly}")
     try:
         source = store.open_capture(top / name).source
     except CaptureError as error:

@@ -72,7 +72,10 @@ def _promoted(report: Path) -> Iterator[tuple[Capture, Variant]]:
     from r3bench import store
     from r3bench.report.runs import gather
 
-    results = [r for kernels in gather(sorted(report.glob("ledger/*.jsonl")))[0].values() for r in kernels]
+    ledgers = sorted(report.glob("ledger/*.jsonl"))
+    if not ledgers:
+        raise RecordError(f"{report} holds no ledger: name the folder of a search's report, with its ledger/ inside")
+    results = [r for kernels in gather(ledgers)[0].values() for r in kernels]
     improved = [result for result in results if result.status == "improved"]
     if not improved:
         raise RecordError(f"{report} holds no improved kernel: name the folder of a report of pytest --r3-evolve")

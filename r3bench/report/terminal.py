@@ -97,7 +97,7 @@ def below(document: Document, folder: Path, top: Path) -> Iterator[str]:
     for entry in configured:
         patch = f", with {entry['patch_file']}" if entry["patch_file"] else ""
         yield f"configuration: {shown(entry['configuration_file'])}{patch}"
-    if configured:
+    if configured and (folder / "ledger").is_dir():  # from which it takes them
         yield f"(r3bench run --with {shown('')} -- ./app runs a CUDA application with all that was found)"
     for entry in patched:
         if entry["patch_file"] not in chosen:

@@ -9,6 +9,7 @@ import pytest
 
 from r3bench.cli import main, run
 from r3bench.cli.run import summary
+from r3bench.errors import RecordError
 from r3bench.model import Configuration, LaunchRule
 from r3bench.record import trials
 from r3bench.record.application import Plan
@@ -129,6 +130,11 @@ def test_what_a_report_promoted_is_put_in(tmp_path: Path, pytestconfig: pytest.C
     assert variant.files is not None
     ((_, text),) = variant.files
     assert "/* tuned */" in str(text)
+
+
+def test_a_report_without_its_ledgers_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="holds no ledger: name the folder of a search's report, with its ledger/ in"):
+        list(run._promoted(tmp_path))
 
 
 def test_without_a_gpu_it_says_so(

@@ -136,7 +136,8 @@ def test_a_configuration_is_no_patch(tree: Path, capsys: pytest.CaptureFixture[s
     ("old", "new", "says"),
     [
         ("kernels/miniweather/kernels.cu", "setup.py", "changes setup.py, which is no source of captures/demo/k.zarr"),
-        ("demo/k.zarr", "demo/none.zarr", "is for captures/demo/none.zarr, which cannot be read"),
+        ("demo/k.zarr", "demo/none.zarr", "is for the capture captures/demo/none.zarr, which is not in"),
+        ("demo/k.zarr", "../kernels", "is for captures/../kernels, which cannot be read"),
         ("captures/demo/k.zarr", "../k.zarr", "is for ../k.zarr, which lies outside"),
         ("captures/demo/k.zarr", "linked/k.zarr", "is for linked/k.zarr, which lies outside"),
     ],

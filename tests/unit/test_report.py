@@ -25,6 +25,8 @@ from tests.unit.grounds import keep
 def test_configurations_are_named_and_how_to_use_them_once(tmp_path: Path) -> None:
     tuned = [replace(IMPROVED, kernel=f"demo/{name}", after=None) for name in "ab"]
     report.write_application("demo", tuned, tmp_path)
+    assert "run --with" not in str(list(report.below(report.document("demo", tuned), tmp_path / "demo", tmp_path)))
+    (tmp_path / "demo" / "ledger").mkdir()
     lines = list(report.below(report.document("demo", tuned), tmp_path / "demo", tmp_path))
     assert lines == [
         "report: demo/report.md",
@@ -38,6 +40,7 @@ def test_a_gain_by_patch_and_configuration_together_is_told_with_its_use(tmp_pat
     alone = Arm(name="patch", comparison=replace(contest(0.95), decision=Decision.UNCLEAR))
     together = replace(IMPROVED, kernel="demo/c", arms=(IMPROVED.arms[1], alone))
     report.write_application("demo", [together], tmp_path)
+    (tmp_path / "demo" / "ledger").mkdir()
     lines = list(report.below(report.document("demo", [together]), tmp_path / "demo", tmp_path))
     assert lines == [
         "report: demo/report.md",
