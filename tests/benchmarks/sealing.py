@@ -28,7 +28,7 @@ from r3bench.devices.cpu.process import Worker
 from r3bench.devices.cpu.wire import Poison
 from r3bench.model import Binary
 from tests.benchmarks.machine import describe, judge
-from tests.device.test_cpu_device import compile_object, unit_of
+from tests.device.cpu_case import compile_object, unit_of
 
 SOURCE = {"k.cu": "__global__ void k(float* x) { x[threadIdx.x] *= 2; }"}
 IDLE = "FRAME(0) BLOCK()"

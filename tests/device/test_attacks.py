@@ -26,8 +26,8 @@ from r3bench.frontend import clang
 from r3bench.model import Binary, Configuration, LaunchConfig
 from r3bench.remix import BuildRequest, UnitFacts
 from r3bench.toolchain import Compiler
+from tests.device.cpu_case import SAXPY, compile_object, floats, run, unit_of
 from tests.device.lowered import lowered
-from tests.device.test_cpu_device import SAXPY, compile_object, floats, run, unit_of
 
 pytestmark = pytest.mark.skipif(bool(sealing.missing()), reason=sealing.state())
 SECRET = "r3bench-secret-7d1f"

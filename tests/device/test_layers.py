@@ -18,8 +18,8 @@ from r3bench.lowering import allow
 from r3bench.model import Binary, Target
 from tests.benchmarks.sealing import Unsealed
 from tests.device import test_attacks as attacks
+from tests.device.cpu_case import compile_object
 from tests.device.lowered import lowered
-from tests.device.test_cpu_device import compile_object
 
 pytestmark = attacks.pytestmark
 
