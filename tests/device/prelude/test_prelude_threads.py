@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from run_kernel import Array, Runner
 
-from r3bench.devices import Device, open_device
+from r3bench.devices import Device
 from r3bench.errors import DeviceFault, Unsupported
 from r3bench.toolchain import Compiler
+from tests.device.run_kernel import Array, Runner
 
 N = 96
 WARPS = np.arange(N).reshape(-1, 32)
-
-
-@pytest.fixture(scope="module")
-def compiler() -> Iterator[Compiler]:
-    compiler = Compiler(1)
-    yield compiler
-    compiler.close()
-
-
-@pytest.fixture(scope="module")
-def device() -> Iterator[Device]:
-    device = open_device("cpu", threads=2)
-    yield device
-    device.close()
 
 
 @pytest.fixture(params=["forward", "reverse"])
