@@ -26,9 +26,6 @@ from r3bench.toolchain.pool import Server, Worker
 
 # Loop strength reduction takes nearly half the time of emitting a host's code and does not make kernels faster.
 _OF_TARGET = {"cpu": (("disable-lsr", "true"),)}
-# What of LLVM's options lowering does not ask: it vectorizes nothing, emits nothing, and unrolls what is marked so.
-_OF_VECTORS_AND_CODE = frozenset(("force-vector-width", "force-vector-interleave", "slp-threshold", "disable-lsr"))
-_OF_UNROLLING, _UNROLLED = "unroll-", "llvm.loop.unroll."
 # Idle workers kept at least: a search comes back to its option sets, and most of a worker's memory is the server's.
 _KEPT = 12
 _TRIES = 3  # of a job whose worker is killed
@@ -166,8 +163,7 @@ class Compiler:
 
     def _compiled(self, key: str, request: BuildRequest, ir_keys: Sequence[str], irs: Sequence[str]) -> Entry:
         """What workers make of IR, kept under ``key``."""
-        options = tuple(sorted(request.configuration.options + _OF_TARGET.get(request.target.device, ())))
-        prepared, ir = self._prepared(request, options, ir_keys, irs)
+        prepared, ir = self._prepared(request, ir_keys, irs)
         job = Job(
             ir=ir.decode(),
             symbol=request.symbol,
@@ -184,6 +180,7 @@ class Compiler:
             found.extend(filter(None, [self._cache.get(self._code_key(module, request))]))
             return bool(found)
 
+        options = tuple(sorted(request.configuration.options + _OF_TARGET.get(request.target.device, ())))
         header, image = self._ask(job, options, known)
         code = {name: header.pop(name) for name in ("code", "format")}, image
         code_key = self._code_key(header["module"], request)
@@ -195,14 +192,14 @@ class Compiler:
         self._cache.put(key, (header, code_key.encode()))
         return header | code[0], code[1]
 
-    def _prepared(self, request: BuildRequest, options: Options, ir_keys: Sequence[str], irs: Sequence[str]) -> Entry:
+    def _prepared(self, request: BuildRequest, ir_keys: Sequence[str], irs: Sequence[str]) -> Entry:
         """What the configuration's passes begin with: the same where the same facts are compiled into the same IR.
 
-        Its key is made here, and not by the worker: none can answer for another source.
+        LLVM's options are left to these passes, so that one worker that stays warm prepares for all of them. The key is
+        made here, and not by the worker: none can answer for another source.
         """
         special = Configuration(specialize=request.configuration.specialize)
-        options = tuple(_decide_lowering(options, irs)) if request.target.device == "cpu" else ()
-        how = request.symbol, request.target, special.specialize, request.facts.used_by(special), options
+        how = request.symbol, request.target, special.specialize, request.facts.used_by(special)
         key = self._key("prepared", *ir_keys, *how)
         with self._building.of(key):
             entry = self._cache.get(key)
@@ -217,7 +214,7 @@ class Compiler:
                 facts=request.facts,
                 checked=request.checked,
             )
-            entry = self._ask(job, options)
+            entry = self._ask(job, ())
             self._cache.put(key, entry)
         return entry
 
@@ -276,7 +273,7 @@ class Compiler:
 
     def _give(self, worker: Worker) -> None:
         """Keep a worker for the next request with its options; where there are too many the one goes that was asked
-        least, of such the one idle longest: most sets of options are drawn once, a few decide lowering."""
+        least, of such the one idle longest: most sets of options are drawn once, that of preparing is always needed."""
         surplus = None
         with self._lock:
             self._idle.append(worker)
@@ -302,14 +299,6 @@ def _if_checked(request: BuildRequest) -> tuple[str, ...]:
     if request.checked and request.target.device != "cpu":
         raise BuildError(f"a checked build runs on the CPU device only, not on {request.target.device}")
     return ("checked",) if request.checked else ()
-
-
-def _decide_lowering(options: Options, irs: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The options that decide what lowering leads to: few, so that most configurations of a source share it."""
-    unrolls = any(_UNROLLED in ir for ir in irs)
-    for name, value in options:
-        if name not in _OF_VECTORS_AND_CODE and (unrolls or not name.startswith(_OF_UNROLLING)):
-            yield name, value
 
 
 def _check_options(options: Options) -> None:

@@ -206,17 +206,14 @@ def test_passes_begin_where_a_source_was_prepared_before_with_the_same_facts(
 LOOPS = """extern "C" __global__ void k(double* y, const double* x, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     double sum = 0;
-    PRAGMA
+    #pragma unroll 4
     for (int j = 0; j < 12; j++) sum += j & 1 ? x[i * 12 + j] : x[(i + j) % n] * 2;
     for (int j = 0; j < n; j++) sum = x[j] > sum ? x[j] : sum - 1;
     y[2 * i] = sum; y[2 * i + 1] = sum + 1;
 }"""
 
 
-@pytest.mark.parametrize("pragma", ["", "#pragma unroll 4"])
-def test_lowering_is_shared_where_the_options_that_differ_do_not_decide_it(
-    compiler: Compiler, monkeypatch: pytest.MonkeyPatch, pragma: str
-) -> None:
+def test_lowering_is_shared_by_all_options(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, ask = list[tuple[PrepareJob, Options]](), compiler._ask
 
     def noted(job: FrontendJob | PrepareJob | Job, options: Options, *rest: Any) -> cache.Entry:
@@ -224,16 +221,10 @@ def test_lowering_is_shared_where_the_options_that_differ_do_not_decide_it(
         return ask(job, options, *rest)
 
     monkeypatch.setattr(compiler, "_ask", noted)
-    settings = [options for values in OPTIONS["cpu"].values() for options in values.values()]
-    for options in settings:
-        configuration = Configuration(options=options)
-        build(compiler, LOOPS.replace("PRAGMA", pragma), "k", compiler.host, configuration)
-    decide = {name for _, options in asked for name, _ in options}
-    unrolling = {"unroll-threshold", "unroll-count", "unroll-runtime"} if pragma else set[str]()
-    assert decide == {"enable-newgvn", "two-entry-phi-node-folding-threshold", *unrolling}
-    job = asked[0][0]
-    lowered = {ask(job, options)[1] for options in settings if not decide & dict(options).keys()}
-    assert len(lowered) == 1
+    for values in OPTIONS["cpu"].values():
+        for options in values.values():
+            build(compiler, LOOPS, "k", compiler.host, Configuration(options=options))
+    assert [options for _, options in asked] == [()]
 
 
 def test_equal_optimized_modules_share_their_code(compiler: Compiler) -> None:

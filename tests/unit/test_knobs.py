@@ -12,7 +12,7 @@ from r3bench.space import EXTRA_PASSES, OPTIONS, TUNING, Options, UnitFacts
 from r3bench.toolchain import BuildRequest, Compiler
 
 TEXT = (Path(__file__).parent / "knobs.cu").read_text()
-KERNELS = ("series", "smooth", "convolve", "machine", "branches", "matrix", "mixed", "table")
+KERNELS = ("series", "smooth", "convolve", "machine", "branches", "matrix", "mixed", "table", "either")
 
 
 @pytest.fixture(scope="module")
