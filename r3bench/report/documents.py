@@ -94,16 +94,17 @@ def _one_of(values: Sequence[str]) -> str:
 
 
 def _reproduce(kernels: Sequence[KernelResult], run: Run) -> str:
-    """The commands that search again, and then go on as it was gone on with: the same ones for all kernels that were
-    searched alike, as far as ledgers tell them; empty where nothing was searched."""
+    """The commands that search again, each kind of search that was run, and then go on as it was gone on with: the same
+    ones for all kernels that were searched alike, as far as ledgers tell them; empty where nothing was searched."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for kernel in kernels:
-        began = run.began.get((kernel.kernel, kernel.search)) or [{}]
-        resumed = ("", *[" --r3-resume"] * (len(began) - 1))
-        said = tuple(_options(kernel, record) + resume for record, resume in zip(began, resumed, strict=True))
-        groups.setdefault(said, []).append(kernel.capture)
+        others = [kind for name, kind in run.began if name == kernel.kernel and kind != kernel.search]
+        for kind in (kernel.search, *others):
+            first, *later = run.began.get((kernel.kernel, kind)) or [{}]
+            resumed = (f"{_options(kernel, record)} --r3-resume" for record in later)
+            groups.setdefault((_options(kernel, first), *resumed), []).append(kernel.capture)
     return " && ".join(
-        f"pytest --r3-evolve {_where(stores, len(groups) == 1)} {options}"
+        f"pytest --r3-evolve {_where(stores, len(stores) == len(kernels))} {options}"
         for said, stores in groups.items()
         for options in said
     )

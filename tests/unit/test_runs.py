@@ -122,7 +122,8 @@ def test_the_largest_claim_of_any_search_of_the_same_text_is_the_result_and_has_
     bo = replace(IMPROVED, search="bo", after=None, arms=(Arm(name="configuration", comparison=contest(2.0)),))
     written(ledgers, "k.jsonl", none, evaluations(100.0, 90.0))
     written(ledgers, "k.bo.jsonl", bo, evaluations(100.0, 50.0), search="bo")
-    written(ledgers, "other.jsonl", replace(none, kernel="demo/other"), evaluations(100.0))
+    other = replace(none, kernel="demo/other", capture="captures/demo/other.zarr")
+    written(ledgers, "other.jsonl", other, evaluations(100.0))
     report.write(ledgers.glob("*.jsonl"), tmp_path)
     made = json.loads((tmp_path / "demo" / "report.json").read_text())
     assert [(k["kernel"], k["search"], k["status"]) for k in made["kernels"]] == [
@@ -133,7 +134,7 @@ def test_the_largest_claim_of_any_search_of_the_same_text_is_the_result_and_has_
     assert not (tmp_path / "demo" / "k.patch").exists()
     first, second = made["reproduce"].split(" && ")
     assert "captures/demo/k.zarr --r3-device cpu --r3-seed 1 --r3-search bo" in first
-    assert "--r3-search" not in second
+    assert "pytest --r3-evolve captures/demo --r3-device cpu --r3-seed 1 --r3-trials" in second, "both kernels, in full"
     assert list(outdone([bo], [IMPROVED])) == ["demo/k: the report keeps what the search full found: improved, 1.75x"]
     assert list(outdone([bo], [none])) == ["demo/k: the report keeps what the search full found: no gain"]
     assert not list(outdone([bo], [bo]))
