@@ -48,8 +48,17 @@ def plain(noun: Any, of_bytes: Callable[[bytes], Any] = _sha256) -> Any:
 
 def content_id(*nouns: Any) -> str:
     """SHA-256 (hex) of nouns by content: equal content gives an equal id in every process."""
-    text = json.dumps([plain(noun) for noun in nouns], sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(_canonical(nouns).encode()).hexdigest()
+
+
+def _fields(noun: Any) -> Any:
+    """What the encoder does not know, one level of it: it asks again for what is below."""
+    if is_dataclass(noun) and not isinstance(noun, type):
+        return {name: getattr(noun, name) for name in _field_names(type(noun))}
+    return plain(noun)
+
+
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_fields).encode
 
 
 # -- where and how a kernel runs ------------------------------------------------------------------------------------

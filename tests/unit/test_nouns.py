@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import types
 from dataclasses import fields, is_dataclass
@@ -20,6 +21,14 @@ from r3bench.toolchain import Built
 
 NOUNS = [noun for noun in vars(model).values() if isinstance(noun, type) and is_dataclass(noun)]
 NUMBERS = (0.0, -0.0, 1.5, 1e-300, inf, -inf)
+
+
+def test_a_content_id_is_that_of_the_plain_data() -> None:
+    random = Random(1)
+    for noun in NOUNS:
+        value = some_noun(noun, random)
+        text = json.dumps([model.plain(value), [1, None], "x"], sort_keys=True, separators=(",", ":"))
+        assert model.content_id(value, (1, None), "x") == hashlib.sha256(text.encode()).hexdigest()
 
 
 def some(hint: Any, random: Random) -> Any:
