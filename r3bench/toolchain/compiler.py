@@ -48,7 +48,8 @@ class Built:
 class Compiler:
     """A pool of compile workers with a cache by content. Use as a context manager, or close it.
 
-    ``workers`` compile at the same time (default: one per processor this process may use), each request within
+    ``workers`` compile at the same time (default: one per processor this process may use, and a quarter more of them,
+    for each waits now and then for what this process does between its jobs), each request within
     ``timeout_s`` and each worker within ``memory_bytes``; ``cache`` is a folder (default: the user's cache).
     ``ptx_version`` is what PTX is written in (83 for PTX 8.3; default: the newest that everything here knows); where
     ptxas or nvJitLink is here and ``assemble`` is not False it becomes machine code, otherwise the driver compiles it.
@@ -64,7 +65,7 @@ class Compiler:
         ptx_version: int | None = None,
         assemble: bool = True,
     ) -> None:
-        self._count = workers or len(os.sched_getaffinity(0))
+        self._count = workers or len(os.sched_getaffinity(0)) * 5 // 4
         self._timeout_s, self._memory_bytes, self._ptx_version = timeout_s, memory_bytes, ptx_version
         self._assemble = assemble
         self._cache = Cache(user_cache() if cache is None else cache)
@@ -75,6 +76,7 @@ class Compiler:
         self._lock = threading.Lock()
         self._building = Locks()
         self._threads = ThreadPoolExecutor(self._count, thread_name_prefix="r3bench-compile")
+        self._ending = ThreadPoolExecutor(1, thread_name_prefix="r3bench-ending")
 
     @property
     def host(self) -> Target:
@@ -90,6 +92,7 @@ class Compiler:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._server.close()
         self._threads.shutdown()
+        self._ending.shutdown()
         while self._idle:
             self._idle.pop().end()
         self._cache.close()
@@ -280,8 +283,8 @@ class Compiler:
             if len(self._idle) > max(_KEPT, 2 * self._count):
                 surplus = min(self._idle[:-1], key=lambda idle: idle.asked)
                 self._idle.remove(surplus)
-        if surplus is not None:
-            surplus.end()
+        if surplus is not None:  # giving back its memory takes longer than a build should
+            self._ending.submit(surplus.end)
 
 
 @lru_cache(64)
