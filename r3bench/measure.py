@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, log
 
-from r3bench.devices import Device
-from r3bench.model import Measurement
+from r3bench.devices import Device, Windows
+from r3bench.model import Binary, Measurement
 from r3bench.stats import (
     Budget,
     Comparison,
@@ -35,6 +35,7 @@ from r3bench.windows import (
     confirm,
     confirm_alone,
     deciding_cache,
+    enough,
     fit,
     in_window,
     refuse_too_fast,
@@ -70,7 +71,36 @@ def rank(
     clones, samples = _ranked(arm, ring, procedure, rival)
     if was_short(ring, procedure, clones, min(samples)):
         clones, samples = _ranked(arm, ring, procedure, rival)
-    confirm(arm, ring, clones, check, _drawn(arm))
+    confirm(arm, ring, clones, check, _drawn(arm.kernel.binary))
+    return _ranking(arm, ring, procedure, clones, samples, rival)
+
+
+def first_windows(binary: Binary, ring: Ring, procedure: Procedure, rival: Sequence[float]) -> Windows | None:
+    """The windows that :func:`rank` begins with, where others of the unit were ranked and there are as many clones."""
+    clones = min(ring.most(procedure), ring.fitted)
+    if ring.apart or not 1 < clones <= ring.made:
+        return None
+    ring.flushed = procedure.flush
+    memories = ring.take(clones)
+    *stops, (most, _) = _stops(ring, procedure, clones, rival)
+    whole = [(count, clones * ns) for count, ns in stops if ns < inf]
+    return Windows(memories, most, ring.flushed, whole, _drawn(binary).choice(memories))
+
+
+def ranked(
+    arm: Arm, ring: Ring, procedure: Procedure, windows_ns: Sequence[float], clones: int, rival: Sequence[float]
+) -> Measurement | None:
+    """What :func:`rank` makes of the windows that it begins with, of so many clones, whose memories matched; None where
+    it would take longer ones. ArmFailed for a time that is too good to be true."""
+    samples = [ns / clones for ns in windows_ns]
+    if enough(ring, procedure, clones, min(samples)) > clones:
+        return None
+    return _ranking(arm, ring, procedure, clones, samples, rival)
+
+
+def _ranking(
+    arm: Arm, ring: Ring, procedure: Procedure, clones: int, samples: Sequence[float], rival: Sequence[float]
+) -> Measurement:
     refuse_too_fast(arm, ring, clones, samples)
     conditions = {"procedure": "rank", "clones": str(clones), **ring.device.conditions()}
     conditions |= _method(ring, clones) | _launch_bound(ring.device, min(samples))
@@ -87,15 +117,12 @@ def _ranked(arm: Arm, ring: Ring, procedure: Procedure, rival: Sequence[float]) 
 
     def more(arm: Arm, clones: int, samples: Sequence[float] = ()) -> list[float]:
         """Windows beyond those there are: few of an arm that is surely slower, fewer where they are long."""
-        slower = surely_slower_than(rival, procedure.margin)
-        long = 0.0 if ring.apart else 2 * procedure.window_ns / clones
-        most = procedure.windows + procedure.spare
-        stops = (min(procedure.few, procedure.windows), slower), (procedure.windows, long), (most, 0.0)
-        done, least = len(samples), min(samples, default=inf)
+        stops = _stops(ring, procedure, clones, rival)
+        done, most, least = len(samples), stops[-1][0], min(samples, default=inf)
         if any(count <= done and least > ns for count, ns in stops):
             return []
         left = [(count - done, ns) for count, ns in stops if count > done and ns < least]
-        judged = _drawn(arm).choice(in_window(ring, clones))
+        judged = _drawn(arm.kernel.binary).choice(in_window(ring, clones))
         return windows(arm, ring, clones, most - done, procedure.timeout_s, left, judged)
 
     clones, (samples,) = fit([arm], ring, procedure, more)
@@ -104,9 +131,18 @@ def _ranked(arm: Arm, ring: Ring, procedure: Procedure, rival: Sequence[float]) 
     return clones, samples
 
 
-def _drawn(arm: Arm) -> random.Random:
+def _stops(ring: Ring, procedure: Procedure, clones: int, rival: Sequence[float]) -> Sequence[tuple[int, float]]:
+    """After how many windows a ranking ends, if each launch took longer than so many nanoseconds; in any case after the
+    last."""
+    slower = surely_slower_than(rival, procedure.margin)
+    long = 0.0 if ring.apart else 2 * procedure.window_ns / clones
+    few, most = min(procedure.few, procedure.windows), procedure.windows + procedure.spare
+    return (few, slower), (procedure.windows, long), (most, 0.0)
+
+
+def _drawn(binary: Binary) -> random.Random:
     """Chance by which the launch of a ranking that is judged is drawn."""
-    return random.Random(arm.kernel.binary.sha256)
+    return random.Random(binary.sha256)
 
 
 def _widened(terms: Terms, device: Device, ns: float) -> Terms:

@@ -62,7 +62,7 @@ GPU = Procedure(
 # are as long as ranking needs. Once there is a graph, further short windows cost the host nothing: contenders, which
 # are not cut off, have many.
 GPU_RANKING = replace(
-    GPU, window_ns=250_000.0, clones=64, windows=5, spare=25, warm_up_ns=1_000_000.0, cold_bytes=1, flush=True
+    GPU, window_ns=250_000.0, clones=64, few=4, windows=5, spare=30, warm_up_ns=1_000_000.0, cold_bytes=1, flush=True
 )
 
 # Memories of a window that a contest's candidate is launched on alone. One that is right there without computing on a
@@ -122,7 +122,12 @@ class Ring:
     @property
     def nbytes(self) -> int:
         """Bytes that the clones made so far take on the device."""
-        return len(self._memories) * self.clone_bytes
+        return self.made * self.clone_bytes
+
+    @property
+    def made(self) -> int:
+        """How many clones there are."""
+        return len(self._memories)
 
     def most(self, procedure: Procedure) -> int:
         """How many clones there may be."""
@@ -258,7 +263,7 @@ def classify(arm: Arm, ring: Ring, check: Check, procedure: Procedure) -> None:
     ring.idempotent = gives_the_same(first, 2)
 
 
-def _enough(ring: Ring, procedure: Procedure, clones: int, launch_ns: float) -> int:
+def enough(ring: Ring, procedure: Procedure, clones: int, launch_ns: float) -> int:
     """How many clones to go on with, where launches of a window of so many took so long; as many where it was long
     enough.
 
@@ -278,7 +283,7 @@ def was_short(ring: Ring, procedure: Procedure, clones: int, launch_ns: float) -
     :func:`fit` finds more launches."""
     if 2 * clones * launch_ns >= procedure.window_ns or ring.apart:
         return False
-    ring.fitted = max(ring.fitted, _enough(ring, procedure, clones, launch_ns))
+    ring.fitted = max(ring.fitted, enough(ring, procedure, clones, launch_ns))
     return ring.fitted > clones
 
 
@@ -314,7 +319,7 @@ def fit(
         spent += clones * sum(map(sum, times))
         if ring.apart or ring.flushed:  # what is restored and flushed in between keeps a GPU at work, and takes longer
             spent = max(spent, perf_counter_ns() - begin)
-        if (more := _enough(ring, procedure, clones, min(map(min, times)))) > clones:
+        if (more := enough(ring, procedure, clones, min(map(min, times)))) > clones:
             clones = more
         elif spent >= procedure.warm_up_ns:
             ring.fitted = max(ring.fitted, clones)

@@ -10,14 +10,14 @@ import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from r3bench.compare import Tolerance
 from r3bench.errors import DeviceUnavailable
-from r3bench.model import Binary, LaunchConfig, ReplayUnit, Target, Verdict
+from r3bench.model import Binary, Difference, LaunchConfig, ReplayUnit, Target, Verdict
 
 Bytes = NDArray[np.uint8]
 
@@ -51,9 +51,8 @@ class Device(Protocol):
     name: str
     orders: tuple[str, ...]
     """In which orders it can run the threads of a block; ``forward`` first. A missing barrier may hide in one."""
-    queues: bool
-    """Whether several threads may ask at the same time, about other memories: it does one thing after the other, has
-    one order of threads, and may be lost (WorkerLost) by what another thread asked."""
+    queue: Queue | None
+    """Where several threads may ask for whole trials at the same time."""
     cache_bytes: int
     """How much of what is written its caches may hold back from memory."""
     room_bytes: int
@@ -63,8 +62,8 @@ class Device(Protocol):
     def spent(self) -> Mapping[str, float]:
         """Seconds by what this thread's requests were spent on, for finding out where time goes; names are its own.
 
-        They may overlap: ``worker`` is how long its process was at work at what the others waited for. ``turn`` is in
-        none: how long they waited for what another thread had asked before.
+        They may overlap: ``worker`` is how long its process was at work at what the others waited for, ``turn`` how
+        long they waited for what another thread had asked before.
         """
 
     def allocate(self, unit: ReplayUnit, before: Mapping[str, Bytes]) -> Memory:
@@ -192,6 +191,50 @@ def windows_one_by_one(
 def stopped(found: Sequence[float], stops: Stops) -> bool:
     """Whether so many windows are enough: one of the stops is here, and each took longer than it says."""
     return any(len(found) == count and min(found) > longest for count, longest in stops)
+
+
+class Windows(NamedTuple):
+    """What :meth:`Device.windows` is asked for beside the kernel and its launch."""
+
+    memories: Sequence[Memory]
+    times: int
+    flush: bool
+    stops: Stops
+    judged: Memory
+
+
+class Tried(NamedTuple):
+    """A kernel; the differences that its launch left, or else what was judged of its windows; their nanoseconds; and
+    seconds for loading, the launch and the windows."""
+
+    kernel: Kernel
+    differences: tuple[Difference, ...]
+    windows_ns: Sequence[float]
+    seconds: Sequence[float]
+
+
+class Queue(Protocol):
+    """A device that does one thing after the other, for several threads: what each wants is one request, so that it has
+    the next at once. It runs threads in one order."""
+
+    def tried(
+        self,
+        binary: Binary,
+        memory: Memory,
+        launch: LaunchConfig,
+        windows: Windows,
+        expected: Mapping[str, Bytes],
+        tolerances: Mapping[str, Tolerance],
+        *,
+        timeout_s: float = 60.0,
+    ) -> Tried | None:
+        """Load a binary, launch it once on a memory, restored, and where that is as expected then, time windows and
+        judge what they left.
+
+        Meanwhile other threads may ask for the same memories here, but for nothing by the device's own verbs. None
+        where these can do what this cannot. CandidateFailure as theirs; WorkerLost where what another thread asked for
+        ended a worker.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,10 @@ from r3bench.replay.builds import Builder, build, image_loads, recorded_image
 from r3bench.replay.contests import compete, control
 from r3bench.replay.failures import Failure, attempt
 from r3bench.replay.placement import Material, Placement, read_material, without_memory
-from r3bench.replay.trials import Lock, Timing, Trial, evaluate, leads, profile, replay
+from r3bench.replay.trials import Lock, Timing, Trial, evaluate, leads, profile, replay, tried
 
 __all__ = [
     "Builder", "Failure", "Lock", "Material", "Placement", "Timing", "Trial", "attempt", "build", "compete", "control",
-    "evaluate", "image_loads", "leads", "profile", "read_material", "recorded_image", "replay", "without_memory",
+    "evaluate", "image_loads", "leads", "profile", "read_material", "recorded_image", "replay", "tried",
+    "without_memory",
 ]  # fmt: skip

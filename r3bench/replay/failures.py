@@ -34,16 +34,19 @@ def again(action: Callable[[], T], tries: int = 3) -> T:
     return again(action, tries - 1)
 
 
-def attempt(action: Callable[[], T], *, shared: bool = False) -> T | Failure:
-    """What ``action`` gives, or the verdict on a candidate that failed in it; begun anew where a worker is lost, which
-    is raised (WorkerLost) where the device is ``shared`` with another request."""
+def attempt(action: Callable[[], T]) -> T | Failure:
+    """What ``action`` gives, or the verdict on a candidate that failed in it; begun anew where a worker is lost."""
     try:
-        return action() if shared else again(action)
+        return blamed(lambda: again(action))
     except WorkerLost as lost:
-        if shared:
-            raise
         # Whoever killed it, the candidate did not, unless it happens again and again.
         return Failure(Verdict(status=Status.FAULT, detail=str(lost)))
+
+
+def blamed(action: Callable[[], T]) -> T | Failure:
+    """What ``action`` gives, or the verdict on a candidate that failed in it; WorkerLost is not its fault."""
+    try:
+        return action()
     except CandidateFailure as failure:
         return Failure(_verdict(failure))
     except ArmFailed as failed:

@@ -13,9 +13,9 @@ import numpy as np
 
 from r3bench import store
 from r3bench.compare import Tolerance, verdict_of
-from r3bench.devices import Bytes, Device, Kernel, Memory
+from r3bench.devices import Bytes, Device, Kernel, Memory, Tried, Windows
 from r3bench.errors import CandidateFailure, CaptureError, LaunchError
-from r3bench.model import Capture, ReplayUnit, Status, Verdict
+from r3bench.model import Binary, Capture, LaunchConfig, ReplayUnit, Status, Verdict
 from r3bench.original import MARGIN, Original, gross, observe, unexplained
 from r3bench.overrides import id_of, tolerances_for
 from r3bench.parts import in_parts
@@ -100,7 +100,7 @@ class Placement:
         self._build, self._remember = original, remember
         self._kernel: Kernel | None = None
         self.original = Original(material.tolerances, (material.before, material.before))
-        self._probes: list[Memory] = []
+        self._probes: list[Memory] = []  # what it is verified on, from its first verification on
         self.refused: set[str] = set()  # changed inputs that the recorded kernel does not take
         self.borne: set[str] = set()  # wild ones on which it stays in its buffers
 
@@ -108,11 +108,6 @@ class Placement:
     def nbytes(self) -> int:
         """Bytes it takes on the device."""
         return self.ring.nbytes + len(self._probes) * self.ring.clone_bytes
-
-    @property
-    def apart(self) -> bool:
-        """Whether it is verified on other memories than those of its ring, as it is from its first verification on."""
-        return bool(self._probes)
 
     @property
     def spread(self) -> Iterator[tuple[str, str]]:
@@ -156,6 +151,13 @@ class Placement:
             if verdict.status is not Status.MATCH:
                 return _in_one_order(verdict, order, wanted[0]) if order != wanted[0] else verdict
         return verdict if orders else self._doubted(memory, timeout_s) or verdict
+
+    def tried(self, binary: Binary, launch: LaunchConfig, windows: Windows, timeout_s: float) -> Tried | None:
+        """Verify and time by one request to a device that has a queue; None where there is none, or not all for it."""
+        if self.device.queue is None or not self._probes:
+            return None
+        judged_by = self.material.expected, self.original.tolerances
+        return self.device.queue.tried(binary, self._probes[0], launch, windows, *judged_by, timeout_s=timeout_s)
 
     def _doubted(self, memory: Memory, timeout_s: float) -> Verdict | None:
         """A mismatch where much of what matches does so only by the size of other elements of its buffer, and the

@@ -13,13 +13,24 @@ from typing import Literal
 import numpy as np
 
 from r3bench import remix
-from r3bench.compare import buffers, compared_shape, elements
+from r3bench.compare import buffers, compared_shape, elements, verdict_of
 from r3bench.devices import Device
 from r3bench.errors import CandidateFailure
-from r3bench.measure import rank
-from r3bench.model import Capture, Difference, Measurement, Outcome, Status, Variant, Verdict, content_id
+from r3bench.measure import first_windows, rank, ranked
+from r3bench.model import (
+    Binary,
+    Capture,
+    Difference,
+    LaunchConfig,
+    Measurement,
+    Outcome,
+    Status,
+    Variant,
+    Verdict,
+    content_id,
+)
 from r3bench.replay.builds import Builder, build
-from r3bench.replay.failures import Failure, attempt
+from r3bench.replay.failures import Failure, attempt, blamed
 from r3bench.replay.placement import Placement, read_material
 from r3bench.replay.refusals import refuse_hidden_state, refuse_other_parameters, refuse_outside_reads
 from r3bench.stats import block_statistic
@@ -34,13 +45,11 @@ UNTRIED = Verdict(status=Status.BUILD_FAILED, detail="Nothing was built yet.")
 
 @dataclass(slots=True)
 class Trial:
-    """One variant on its way through a placement; what was learned of it stays when it fails. ``shared``: see
-    :func:`evaluate`."""
+    """One variant on its way through a placement; what was learned of it stays when it fails."""
 
     placement: Placement
     variant: Variant
     name: str = "candidate"
-    shared: bool = False
     built: Built | None = None
     arm: Arm | None = None
     verdict: Verdict = UNTRIED
@@ -57,22 +66,45 @@ class Trial:
 
     def verify(self, build: Future[Built], timeout_s: float, orders: Sequence[str] = ()) -> None:
         """Load what was built, run it and judge it; see :meth:`Placement.verify`."""
-        found = attempt(lambda: self._verify(build, timeout_s, orders), shared=self.shared)
+        found = attempt(lambda: self._verify(build, timeout_s, orders))
         self.verdict = found.verdict if isinstance(found, Failure) else found
 
     def _verify(self, build: Future[Built], timeout_s: float, orders: Sequence[str]) -> Verdict:
+        binary, launch = self._take(build)
+        begin = perf_counter()
+        self.arm = Arm(self.placement.device.load(binary), launch, self.name)
+        loaded = perf_counter()
+        verdict = self.placement.verify(self.arm, timeout_s, orders)
+        self.stages += [("load", loaded - begin), ("verify", perf_counter() - loaded)]
+        return verdict
+
+    def _take(self, build: Future[Built]) -> tuple[Binary, LaunchConfig]:
+        """What was built, unless it may not be run, and how it is launched."""
+        material = self.placement.material
         self.built = build.result()
         self.stages = list(self.built.stages)
-        refuse_other_parameters(self.built, self.placement.material.capture)
-        refuse_hidden_state(self.built, self.placement.material.unit)
-        refuse_outside_reads(self.built, self.placement.material)
-        begin = self._now()
-        kernel = self.placement.device.load(self.built.binary)
-        self.arm = Arm(kernel, remix.launch_for(self.placement.material.unit, self.variant), self.name)
-        loaded = self._now()
-        verdict = self.placement.verify(self.arm, timeout_s, orders)
-        self.stages += [("load", loaded - begin), ("verify", self._now() - loaded)]
-        return verdict
+        refuse_other_parameters(self.built, material.capture)
+        refuse_hidden_state(self.built, material.unit)
+        refuse_outside_reads(self.built, material)
+        return self.built.binary, remix.launch_for(material.unit, self.variant)
+
+    def verify_and_rank(self, build: Future[Built], procedure: Procedure, rival: Sequence[float]) -> bool:
+        """Both by one request to the device; whether nothing more is to be done."""
+        binary, launch = self._take(build)
+        placement = self.placement
+        windows = first_windows(binary, placement.ring, procedure, rival) if placement.classed else None
+        found = placement.tried(binary, launch, windows, procedure.timeout_s) if windows else None
+        if windows is None or found is None:
+            return False
+        self.arm = Arm(found.kernel, launch, self.name)
+        self.verdict = verdict_of(placement.material.unit, found.differences)
+        self.stages += zip(("load", "verify", "time"), found.seconds, strict=True)
+        if not self.matches:
+            return True
+        clones = len(windows.memories)
+        measured = ranked(self.arm, placement.ring, procedure, found.windows_ns, clones, rival)
+        self.measurement = measured and self._told(measured)
+        return measured is not None
 
     def explain(self, build: Future[Built], timeout_s: float) -> None:
         """Replay what faulted in its checked build, and add to the verdict which access that stopped at."""
@@ -111,28 +143,32 @@ class Trial:
         """Time the verified arm for a ranking; a candidate that fails meanwhile loses its match."""
         arm = self.arm
         assert arm is not None
-        begin = self._now()
+        begin = perf_counter()
 
-        def ranked() -> Measurement:
+        def measured() -> Measurement:
             self.placement.classify(arm, procedure.timeout_s)
             return rank(arm, self.placement.ring, self.placement.check, procedure, rival)
 
-        found = attempt(ranked, shared=self.shared)
+        found = attempt(measured)
         if isinstance(found, Failure):
             self.verdict = found.verdict
         else:
-            self.measurement = replace(found, conditions=(*found.conditions, *self.placement.spread))
-        self.stages.append(("time", self._now() - begin))
+            self.measurement = self._told(found)
+        self.stages.append(("time", perf_counter() - begin))
+
+    def _told(self, found: Measurement) -> Measurement:
+        """A measurement with what is particular of the unit."""
+        return replace(found, conditions=(*found.conditions, *self.placement.spread))
 
     def verify_in_order(self, order: str, timeout_s: float) -> None:
         """Run what was ranked in another order of threads; unless it matches, its time is dropped."""
-        arm, begin = self.arm, self._now()
+        arm, begin = self.arm, perf_counter()
         assert arm is not None
         found = attempt(lambda: self.placement.verify(arm, timeout_s, (order,)))
         self.verdict = found.verdict if isinstance(found, Failure) else found
         if not self.matches:
             self.measurement = None
-        took = self._now() - begin
+        took = perf_counter() - begin
         self.stages = [(name, spent + took if name == "verify" else spent) for name, spent in self.stages]
 
     def outcome(self) -> Outcome:
@@ -149,10 +185,6 @@ class Trial:
             facts=self.arm.kernel.binary.facts if self.arm else self.built.binary.facts if self.built else (),
             stages=(*self.stages, *self._parts()),
         )
-
-    def _now(self) -> float:
-        """A clock that stands still while this waits for what another request asked of the device."""
-        return perf_counter() - self.placement.device.spent.get("turn", 0.0)
 
     def _parts(self) -> Iterator[tuple[str, float]]:
         """What the device spent its stages on; a colon tells a part from a stage."""
@@ -177,7 +209,6 @@ def evaluate(
     compiler: Builder | None = None,
     fastest: Sequence[float] = (),
     races: bool = False,
-    shared: bool = False,
 ) -> Outcome:
     """Verify a variant, and rank it if it matches; ``lock`` is held while it is timed, and only then.
 
@@ -186,10 +217,9 @@ def evaluate(
     nothing comes of, need not wait for it. A ranking that ``races`` is cut off where the variant is surely slower.
 
     With a ``compiler``, a fault on the CPU device is replayed once in a checked build, which says where it was; so is a
-    mismatch, unless it is one of a ranking. Where the device is ``shared`` with another request, which may end its
-    worker, WorkerLost is raised, for who can give it to this one alone.
+    mismatch, unless it is one of a ranking.
     """
-    trial, orders = Trial(placement, variant, shared=shared), placement.device.orders
+    trial, orders = Trial(placement, variant), placement.device.orders
     trial.verify(built, timeout_s, orders[:1] if timing == "rank" else ())
     if compiler and placement.device.target.device == "cpu":
         checked = partial(build, placement.material, variant, placement.device.target, compiler, checked=True)
@@ -205,6 +235,28 @@ def evaluate(
             for order in orders[1:2]:
                 trial.verify_in_order(order, timeout_s)
     return trial.outcome()
+
+
+def tried(
+    placement: Placement,
+    variant: Variant,
+    built: Future[Built],
+    *,
+    timeout_s: float = 10.0,
+    fastest: Sequence[float] = (),
+    races: bool = False,
+) -> Outcome | None:
+    """As :func:`evaluate` for a ranking, by one request to a device with a queue: several threads may do so at once.
+
+    None where more is to be done than that. Of a mismatch only what the device itself saw is told. WorkerLost where
+    what another thread asked for ended the device's worker.
+    """
+    trial = Trial(placement, variant)
+    procedure = procedure_for(placement.device.target, ranking=True, timeout_s=timeout_s)
+    found = blamed(lambda: trial.verify_and_rank(built, procedure, fastest if races else ()))
+    if isinstance(found, Failure):
+        trial.verdict, trial.measurement = found.verdict, None
+    return trial.outcome() if found else None
 
 
 def profile(placement: Placement, built: Future[Built], timeout_s: float = 60.0) -> dict[str, str]:

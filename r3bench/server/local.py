@@ -11,9 +11,9 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from r3bench.errors import WorkerLost
 from r3bench.levels import changed_values, examine
 from r3bench.locks import Locks
 from r3bench.measure import Terms
-from r3bench.model import Capture, Level, Outcome, Target, Variant, content_id
+from r3bench.model import Capture, Level, Outcome, Status, Target, Variant, content_id
 from r3bench.original import Original
 from r3bench.overrides import id_of
 from r3bench.replay import (
@@ -44,12 +44,13 @@ from r3bench.replay import (
     leads,
     profile,
     read_material,
+    tried,
     without_memory,
 )
 from r3bench.replay.failures import again
 from r3bench.server.requests import Timing
 from r3bench.server.resident import Latest, Resident, TimingLock, host_room, timing_lock
-from r3bench.server.stages import GivingWay, TakesTime, Turns, Waits, when_all
+from r3bench.server.stages import GivingWay, Turns, Waits, when_all
 from r3bench.stats import Budget, Comparison, Decision, claims, confirmed
 from r3bench.store import in_memory, on_disk, sources
 from r3bench.toolchain import Built, Compiler
@@ -57,7 +58,7 @@ from r3bench.toolchain.cache import user_cache
 from r3bench.windows import procedure_for
 
 SWITCH_S = 5e-5
-AT_DEVICE = 4  # requests at a device that queues: it does one thing after the other, and always has the next
+AT_DEVICE = 8  # requests at a device that has a queue: half of them here between two, the others there
 REMEMBERED = 1024  # outcomes by their code, 8 KB each: a search of one text tries some hundred configurations
 RECORDED = 64  # recorded kernels that are built or read already
 
@@ -147,17 +148,28 @@ class ReplayServer:
         self, material: Material, variant: Variant, builds: Sequence[Future[Built]], timing: Literal["none", "rank"],
         fastest: Sequence[float] = (), *, races: bool = False,
     ) -> Outcome:  # fmt: skip
-        how: dict[str, Any] = {"timing": timing, "fastest": fastest, "races": races}
-        how |= {"timeout_s": self._timeout_s, "compiler": self._compiler}
-        if self.device.queues:
-            key = _key(material)
-            with suppress(WorkerLost), self._turns.shared(key) as turn:
-                placement = self._placements.at_hand(key)
-                if placement is not None and placement.apart:
-                    lock = partial(self._timing, turn)
-                    return evaluate(placement, variant, builds[0], lock=lock, shared=True, **how)
+        how: dict[str, Any] = {"fastest": fastest, "races": races, "timeout_s": self._timeout_s}
+        found = self._tried(material, variant, builds[0], how) if timing == "rank" else None
+        if found is not None and found.verdict.status is not Status.MISMATCH:
+            return found
         with self._placed(material, builds[-1]) as placement:
-            return evaluate(placement, variant, builds[0], lock=self._timing, **how)
+            how |= {"timing": timing, "lock": self._timing, "compiler": self._compiler}
+            alone = evaluate(placement, variant, builds[0], **how)
+        # What differs is told in full by who has the device alone; what does not any more has differed once.
+        return found if found is not None and alone.verdict.status is Status.MATCH else alone
+
+    def _tried(
+        self, material: Material, variant: Variant, built: Future[Built], how: Mapping[str, Any]
+    ) -> Outcome | None:
+        """What one request comes to, where the device has a queue and the unit is there."""
+        if self.device.queue is None:
+            return None
+        with suppress(WorkerLost), self._turns.shared():
+            placement = self._placements.at_hand(_key(material))
+            if placement is not None:
+                with self._timing():
+                    return tried(placement, variant, built, **how)
+        return None
 
     def _once(
         self, material: Material, variant: Variant, builds: Sequence[Future[Built]], *, races: bool
@@ -380,7 +392,7 @@ class ReplayServer:
             self._builds.discard(ended)
 
     def _enter_device_stage(self, result: Future[T], action: Callable[[], T]) -> None:
-        threads = AT_DEVICE if self.device.queues else 1
+        threads = 1 if self.device.queue is None else AT_DEVICE
         with self._guard:
             if self._closed:
                 return
@@ -455,19 +467,17 @@ class ReplayServer:
                     self._devices.remove(device)
 
     @contextmanager
-    def _timing(self, turn: TakesTime = nullcontext) -> Iterator[None]:
-        """Hold the lock of the device, whichever process has it, in one's ``turn`` among the requests of this server;
-        CancelledError if the server is closed meanwhile."""
-        with turn():
-            while not self._closed:
-                if not self._lock.acquire(0.2):
-                    continue
-                try:
-                    yield
-                finally:
-                    self._lock.release()
-                return
-            raise CancelledError("the replay server was closed")
+    def _timing(self) -> Iterator[None]:
+        """Hold the lock of the device, whichever process has it; CancelledError if the server is closed meanwhile."""
+        while not self._closed:
+            if not self._lock.acquire(0.2):
+                continue
+            try:
+                yield
+            finally:
+                self._lock.release()
+            return
+        raise CancelledError("the replay server was closed")
 
     @cached_property
     def _lock(self) -> TimingLock:

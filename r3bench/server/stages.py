@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import count
 from threading import Condition, Lock
 from typing import Any, NamedTuple
 
 ON_DEVICE = ("load", "verify", "time")
-
-TakesTime = Callable[[], AbstractContextManager[object]]
 
 Stages = tuple[tuple[str, float], ...]
 
@@ -47,15 +44,11 @@ def when_all(futures: Sequence[Future[Any]], then: Callable[[], None]) -> None:
 
 
 class Turns:
-    """Whose turn it is at a device: several requests share it, or one has it alone.
-
-    Of those that share it one at a time verifies on a unit, and one at a time is timed there: they use its memory.
-    """
+    """Whose turn it is at a device: several requests share it, or one has it alone."""
 
     def __init__(self) -> None:
         self._state = Condition()
         self._sharing, self._waiting, self._taken = 0, 0, False
-        self._units: defaultdict[Hashable, tuple[Lock, Lock]] = defaultdict(lambda: (Lock(), Lock()))
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -72,24 +65,13 @@ class Turns:
                 self._state.notify_all()
 
     @contextmanager
-    def shared(self, unit: Hashable) -> Iterator[TakesTime]:
-        """A turn to verify and, with what it gives, the next to be timed, while another request may verify. Whoever
-        waits for the device alone goes first."""
+    def shared(self) -> Iterator[None]:
+        """Whoever waits for the device alone goes first."""
         with self._state:
             self._state.wait_for(lambda: not (self._taken or self._waiting))
             self._sharing += 1
-            verifies, times = self._units[unit]
         try:
-            with ExitStack() as verifying:
-                verifying.enter_context(verifies)
-
-                @contextmanager
-                def timed() -> Iterator[None]:
-                    verifying.close()
-                    with times:
-                        yield
-
-                yield timed
+            yield
         finally:
             with self._state:
                 self._sharing -= 1

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r3bench.compare import Tolerance, judge
-from r3bench.devices import Bytes, Kernel, Memory, Stops, windows_one_by_one
+from r3bench.devices import Bytes, Kernel, Memory, Queue, Stops, windows_one_by_one
 from r3bench.errors import DeviceFault, LaunchError
 from r3bench.model import Binary, LaunchConfig, ReplayUnit, Target, Verdict
 
@@ -102,7 +102,7 @@ class FakeDevice:
         self.name = name
         self.target = target
         self.orders: tuple[str, ...] = ("forward", "reverse")
-        self.queues = False
+        self.queue: Queue | None = None
         self.sanitizers: tuple[str, ...] = ()
         self.counters: Mapping[str, str] = {}
         self.cache_bytes = 0

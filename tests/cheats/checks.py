@@ -145,7 +145,7 @@ def undamaged(patch: pytest.MonkeyPatch) -> None:
 
 def patient_with_a_gpu(patch: pytest.MonkeyPatch) -> None:
     ask = CudaWorker.ask
-    patch.setattr(CudaWorker, "ask", lambda self, message, **how: ask(self, message, **{**how, "timeout_s": 120.0}))
+    patch.setattr(CudaWorker, "ask", lambda self, requests: ask(self, [r._replace(timeout_s=120.0) for r in requests]))
 
 
 def believing(patch: pytest.MonkeyPatch) -> None:
@@ -184,5 +184,12 @@ ON_CUDA: dict[str, Off] = {
 
 
 def off(check: str, device: str) -> Off:
-    """How a check is taken away on a device."""
-    return ON_CUDA.get(check, CHECKS[check]) if device == "cuda" else CHECKS[check]
+    """How a check is taken away on a device: on a GPU with the way past the verbs in which it stands."""
+    if device != "cuda":
+        return CHECKS[check]
+
+    def by_its_verbs(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(replay.Placement, "tried", lambda *what: None)
+        ON_CUDA.get(check, CHECKS[check])(patch)
+
+    return by_its_verbs

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from r3bench.devices import Tried, Windows
 from r3bench.devices.cuda import process
 from r3bench.devices.cuda.device import CudaDevice
 from r3bench.errors import DeviceFault, LaunchError
@@ -100,6 +101,43 @@ def test_an_evaluation_takes_one_run_one_restore_and_two_comparisons(
     assert since()["double"] == 4
     assert device.compare(two[1], expected).status is Status.MATCH
     assert since() == {}  # it was compared with the same request
+
+
+def test_a_whole_trial_is_asked_for_once(counted: tuple[CudaDevice, Counted], monkeypatch: pytest.MonkeyPatch) -> None:
+    device, since = counted
+    held, asked = unit(), list[int]()
+    ask = process.Worker.ask
+    monkeypatch.setattr(
+        process.Worker, "ask", lambda self, requests: asked.append(len(requests)) or ask(self, requests)
+    )
+    first, *ring = (device.allocate(held.unit, held.before) for _ in range(3))
+    windows = Windows(ring, 9, True, [(2, 0.0)], ring[1])
+
+    def tried(factor: float, symbol: str = "double") -> Tried:
+        assert device.queue is not None
+        what = kernel(device, symbol), first, held.unit.launch, windows, expected[factor], {}
+        found = device.queue.tried(*what)
+        assert found is not None
+        return found
+
+    expected = {factor: held.expect(x=factor * np.arange(1.0, 9.0)) for factor in (2.0, 3.0)}
+    for data in (*expected[2.0].values(), *expected[3.0].values()):
+        data.flags.writeable = False
+    for _ in range(2):
+        since()
+        asked.clear()
+        found = tried(2.0)
+        assert (found.differences, len(found.windows_ns)) == ((), 2)
+    counts = since()
+    assert (asked, counts["double"], counts["r3_copy"]) == ([3], 1 + 2 * 2, 1 + 2)
+    assert counts["r3_compare"] == 2  # after the launch, and after the windows
+    tried(3.0)
+    since()
+    assert tried(3.0).differences[0].count == 8
+    assert since()["double"] == 1  # what does not match is not timed
+    with pytest.raises(DeviceFault, match="stray wrote just past the end of buffer x"):
+        tried(2.0, "stray")
+    assert since()["stray"] == 1
 
 
 def test_a_unit_of_more_than_half_of_the_memory_is_read_from_the_host(

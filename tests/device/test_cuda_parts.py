@@ -117,7 +117,7 @@ def test_messages_carry_files() -> None:
         os.pwrite(fd, b"bytes", 0)
         sent: list[dict[str, Any]] = [{"op": "run"}, {"op": "load", "ids": [1, 2]}, {"op": "x" * 70_000}]
         for message in sent * 2:  # several are under way before the first is read
-            wire.send(here, message, [fd] if message["op"] == "load" else [])
+            wire.send(here, message, fds=[fd] if message["op"] == "load" else [])
         os.close(fd)
         inbox = wire.Inbox(there)
         for message in sent * 2:

@@ -11,6 +11,7 @@ from time import sleep
 import pytest
 
 from r3bench.devices.cuda import process
+from r3bench.devices.cuda.process import Request
 from r3bench.devices.cuda.supply import Supply
 from r3bench.errors import DeviceFault, WorkerLost
 from r3bench.replay.failures import again
@@ -52,6 +53,32 @@ def test_every_thread_gets_the_answer_to_what_it_asked(supply: Supply, monkeypat
     with ThreadPoolExecutor(3) as threads:
         assert all(threads.map(asked, range(300)))
     assert supply.worker() is worker
+
+
+def test_requests_that_belong_together_are_answered_together(supply: Supply, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("R3BENCH_ENDS_AT", "never")
+    worker = supply.worker()
+
+    def asked(number: int) -> bool:
+        messages = [{"op": "echo", "number": number, "part": part} for part in range(3)]
+        said = supply.replies(worker, *(Request(message, "asking") for message in messages))
+        return [reply["answer"] for reply in said] == messages
+
+    with ThreadPoolExecutor(3) as threads:
+        assert all(threads.map(asked, range(100)))
+
+
+def test_a_worker_that_ends_at_one_of_several_requests_is_blamed_for_that(
+    supply: Supply, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("R3BENCH_ENDS_AT", "never")
+    ending = (Request({"op": op}, f"at {op}") for op in ("echo", "end", "echo"))
+    with pytest.raises(DeviceFault, match="lost while at at end: "):
+        supply.replies(supply.worker(), *ending)
+    losing = (Request({"op": op}, f"at {op}") for op in ("echo", "lose", "echo"))
+    with pytest.raises(DeviceFault, match="at lose touched memory"):
+        supply.replies(supply.worker(), *losing)
+    assert supply.ask(supply.worker(), {"op": "echo"}, "asking") == {"op": "echo"}
 
 
 @pytest.mark.parametrize("op", ["end", "lose"])

@@ -15,13 +15,14 @@ import pytest
 from r3bench import parts
 from r3bench.compare import Buffer as Compared
 from r3bench.compare import Runs, Tolerance, differences
-from r3bench.devices.cuda import device as device_module
+from r3bench.devices import Tried, Windows
 from r3bench.devices.cuda import memory as memory_module
+from r3bench.devices.cuda import requests as asked_module
 from r3bench.devices.cuda import supply
 from r3bench.devices.cuda.device import CudaDevice
 from r3bench.devices.cuda.memory import Contents, Exchange
 from r3bench.devices.cuda.placement import Buffer, Range, recorded_ranges
-from r3bench.devices.cuda.process import WorkerDied
+from r3bench.devices.cuda.process import Reply, Request, WorkerDied
 from r3bench.devices.cuda.wire import TYPES
 from r3bench.errors import DeviceFault, LaunchError, ReplayTimeout, WorkerLost
 from r3bench.model import Binary, Status, Target
@@ -40,7 +41,7 @@ class FakeWorker:
     taken = 0
 
     def __init__(self, index: int, kept: Sequence[Range]) -> None:
-        self.hello = HELLO
+        self.hello = dict(HELLO)
         self.kept = list(kept)
         self.contents: set[int] = set()
         self.copies: set[int] = set()
@@ -60,12 +61,24 @@ class FakeWorker:
     def close(self) -> None:
         self.living = False
 
-    def ask(self, message: dict[str, Any], *, timeout_s: float, fds: Sequence[int] = ()) -> dict[str, Any]:
-        self.said.append(message)
+    def ask(self, requests: Sequence[Request]) -> list[Reply | Exception]:
+        replies: list[Reply | Exception] = []
+        well = True
+        for message, _, _, fds in requests:
+            self.said.append(message)
+            try:
+                answer = self._answer(message, fds) if well or not message.get("after") else {"skipped": True}
+            except (TimeoutError, WorkerDied) as error:
+                return [*replies, error]
+            well = not {"skipped", "error", "refused"} & answer.keys() and not any(map(any, answer.get("rows", [])))
+            replies.append({"answer": answer, "seconds": 0.25, "took": 0.5, "waited": 0.0})
+        return replies
+
+    def _answer(self, message: dict[str, Any], fds: Sequence[int]) -> dict[str, Any]:
         for number in message.get("restore", []):
             self._restore(self._copies[number])
         answer: dict[str, Any] = getattr(self, {"contents": "put"}.get(message["op"], message["op"]))(message, *fds)
-        return {"answer": answer, "seconds": 0.25, "waited": 0.0}
+        return answer
 
     def ops(self) -> list[str]:
         return [message["op"] for message in self.said]
@@ -349,7 +362,7 @@ def test_rules_for_single_elements_are_for_the_gpu(
     device: CudaDevice, monkeypatch: pytest.MonkeyPatch, most_edges: int, downloads: int
 ) -> None:
     """Scattered ones are judged here, and only where something differs."""
-    monkeypatch.setattr(device_module, "_MOST_EDGES", most_edges)
+    monkeypatch.setattr(asked_module, "_MOST_EDGES", most_edges)
     one, kernel = lone(), device.load(binary("double"))
     memory = device.allocate(one.unit, one.before)
     device.launch(kernel, memory, one.unit.launch)
@@ -403,3 +416,91 @@ def test_a_unit_larger_than_the_gpu_is_refused_with_what_helps(device: CudaDevic
     with pytest.raises(LaunchError, match=r"needs \d+ bytes and the GPU has 10; replay it on a larger GPU, or record"):
         device.allocate(one.unit, one.before)
     assert "make" not in WORKERS[0].ops()
+
+
+# -- whole trials -----------------------------------------------------------------------------------------------------
+
+
+class Tries:
+    """A unit with two copies and what it is tried on; x is doubled, which is right unless ``factor`` says otherwise."""
+
+    def __init__(self, device: CudaDevice) -> None:
+        self.one, self.device = lone(), device
+        self.first, *ring = (device.allocate(self.one.unit, self.one.before) for _ in range(3))
+        self.windows = Windows(ring, 5, True, [(3, 7.0)], ring[1])
+
+    def __call__(self, symbol: str, factor: float = 2.0) -> Tried | None:
+        assert self.device.queue is not None
+        expected = {name: data.copy() for name, data in self.one.expect(x=factor * np.arange(1.0, 9.0)).items()}
+        for data in expected.values():
+            data.flags.writeable = False
+        launch = self.one.unit.launch
+        return self.device.queue.tried(binary(symbol), self.first, launch, self.windows, expected, {}, timeout_s=2.0)
+
+
+def test_a_trial_loads_verifies_and_times_at_once(device: CudaDevice) -> None:
+    tries = Tries(device)
+    found = tries("double")
+    assert found is not None
+    assert (found.differences, found.windows_ns) == ((), [200.0] * 5)
+    assert dict(found.kernel.binary.facts) == {"registers": 32, "blocks_per_multiprocessor": 8}
+    assert found.seconds == [0.5] * 3
+    loading, once, timed = WORKERS[0].said[-3:]
+    assert [each["op"] for each in (loading, once, timed)] == ["load", "run", "run"]
+    assert [each.get("after") for each in (loading, once, timed)] == [None, True, True]
+    assert (once["windows"], once["restore"], once["judged"]) == (0, [tries.first.number], tries.first.number)
+    assert (timed["windows"], timed["evict"], timed["stops"]) == (5, True, [(3, 7.0)])
+    assert timed["restore"] == [memory.number for memory in tries.windows.memories]
+    assert timed["judged"] == tries.windows.judged.number
+    assert device.conditions()["addresses"].startswith("as recorded")
+    launched = len(WORKERS[0].said)
+    device.restore(tries.first)  # what a trial left is nothing that the verbs count on
+    assert device.compare(tries.first, tries.one.before).status is Status.MATCH
+    assert len(WORKERS[0].said) == launched + 1
+
+
+def test_what_does_not_match_is_not_timed(device: CudaDevice) -> None:
+    found = Tries(device)("double", factor=3.0)
+    assert found is not None
+    (difference,) = found.differences
+    assert (difference.buffer, difference.count, found.windows_ns) == ("x", 8, [])
+
+
+@pytest.mark.parametrize(
+    ("symbol", "error", "says"),
+    [
+        ("refused", LaunchError, "refused takes 8 bytes of arguments"),
+        ("stray", DeviceFault, "stray touched memory"),
+        ("hang", ReplayTimeout, "hang did not end within 2 s"),
+        ("die", WorkerLost, "killed by SIGKILL"),
+    ],
+)
+def test_what_fails_while_it_is_tried_leaves_the_queue_usable(
+    device: CudaDevice, symbol: str, error: type[Exception], says: str
+) -> None:
+    tries = Tries(device)
+    with pytest.raises(error, match=says):
+        tries(symbol)
+    found = tries("double")
+    assert found is not None
+    assert found.differences == ()
+    first, second = (each for worker in WORKERS for each in worker.said if each["op"] == "load")
+    assert second["unload"] == ([first["id"]] if symbol == "refused" else [])
+
+
+def test_what_only_this_process_can_judge_is_not_for_the_queue(
+    device: CudaDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = linked()
+    first, *ring = (device.allocate(link.unit, link.before) for _ in range(3))
+    for data in link.before.values():
+        data.flags.writeable = False
+    asked = binary("double"), first, link.unit.launch, Windows(ring, 5, True, [], ring[0]), link.before
+    assert device.queue is not None
+    assert device.queue.tried(*asked, {}) is None  # the ring's pointers are others
+    monkeypatch.setattr(asked_module, "_MOST_EDGES", 1)
+    tries = Tries(device)
+    scattered = {"x": Tolerance(kind="float", exact=Runs(np.array([0, 2])))}
+    arguments = binary("double"), tries.first, tries.one.unit.launch, tries.windows, tries.one.before
+    assert device.queue.tried(*arguments, scattered) is None
+    assert "load" not in WORKERS[0].ops()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from itertools import count
@@ -132,6 +133,13 @@ def programs() -> dict[str, Program]:
 
 def variant(name: str, **parts: object) -> Variant:
     return Variant(files=((MAIN, name),), **parts)  # type: ignore[arg-type]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
 
 
 class FakeCompiler:

@@ -6,13 +6,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import pytest
-from replay_case import FakeCompiler, capture, programs, variant
+from replay_case import FakeCompiler, capture, programs, until, variant
 
 from r3bench import replay
 from r3bench.devices import Device, Kernel, Memory
@@ -214,13 +214,6 @@ def test_the_device_runs_one_request_at_a_time(recorded: Capture) -> None:
         futures = [opened.submit(recorded, variant(f"add#{twin}"), timing="none") for twin in range(8)]
         assert all(future.result(60).verdict.status is Status.MATCH for future in futures)
     assert most[0] == 1
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 # -- what stays resident --------------------------------------------------------------------------------------------
@@ -539,90 +532,6 @@ def test_builds_wait_while_a_claim_is_timed(recorded: Capture) -> None:
         go_on.set()
         assert contest.result(60).decision is Decision.SAME
         assert later.result(60).verdict.status is Status.MATCH
-
-
-class Queueing(FakeDevice):
-    """Two threads may ask it at once. Windows of the kernel ``held`` wait until they may ``go_on``; what is launched
-    beside windows is noted, and ``loses`` counts the windows in which its worker is lost."""
-
-    def __init__(self) -> None:
-        super().__init__(programs(), name="queueing")
-        self.queues, self.orders, self.loses = True, ("forward",), 0
-        self.held, self.launched = "", list[str]()
-        self.timing, self.go_on = threading.Event(), threading.Event()
-        self._timed = 0
-
-    def launch(self, kernel: Kernel, memory: Memory, launch: LaunchConfig, **how: Any) -> None:
-        if threading.get_ident() != self._timed:
-            self.launched.append(kernel.binary.image.decode().partition("#")[0])
-        super().launch(kernel, memory, launch, **how)
-
-    def window(self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, **how: Any) -> float:
-        if self.loses:
-            self.loses -= 1
-            raise WorkerLost("killed by what another thread asked")
-        if kernel.binary.image.decode().startswith(f"{self.held}#"):
-            self.timing.set()
-            assert self.go_on.wait(60)
-        self._timed = threading.get_ident()
-        try:
-            return super().window(kernel, memories, launch, **how)
-        finally:
-            self._timed = 0
-
-
-@pytest.fixture
-def queueing(recorded: Capture) -> Iterator[tuple[Queueing, ReplayServer]]:
-    device = Queueing()
-    with ReplayServer(lambda: device, compiler=FakeCompiler()) as opened:
-        opened.submit(recorded, Variant()).result(60)
-        yield device, opened
-
-
-def test_a_device_that_queues_verifies_one_while_another_is_timed(
-    queueing: tuple[Queueing, ReplayServer], recorded: Capture
-) -> None:
-    device, opened = queueing
-    device.held = "quick"
-    first = opened.submit(recorded, variant("quick"))
-    assert device.timing.wait(60)
-    second, wrong = (opened.submit(recorded, variant(name)) for name in ("slow", "wrong"))
-    assert wrong.result(60).verdict.status is Status.MISMATCH
-    contest = opened.compare(recorded, 0, variant("narrow"), variant("racing"))
-    until(contest.running)
-    assert device.launched.count("slow") == 1
-    assert not {"narrow", "racing"} & set(device.launched)  # a contest has the device alone
-    assert [future.done() for future in (first, second)] == [False, False]
-    device.go_on.set()
-    assert [future.result(60).verdict.status for future in (first, second)] == [Status.MATCH] * 2
-    assert contest.result(60).decision is not None
-
-
-def test_the_same_code_that_comes_while_it_is_timed_is_not_replayed(
-    queueing: tuple[Queueing, ReplayServer], recorded: Capture
-) -> None:
-    device, opened = queueing
-    device.held = "quick"
-    first = opened.submit(recorded, variant("quick"), timing="once")
-    assert device.timing.wait(60)
-    same = variant("quick", configuration=Configuration(pipeline="O2"))
-    second = opened.submit(recorded, same, timing="once")
-    until(second.running)
-    device.go_on.set()
-    assert first.result(60).measurement == second.result(60).measurement
-    assert device.launched.count("quick") == 1
-
-
-def test_what_lost_its_worker_to_another_request_has_the_device_alone_the_next_time(
-    queueing: tuple[Queueing, ReplayServer], recorded: Capture
-) -> None:
-    device, opened = queueing
-    device.loses = 1
-    assert opened.submit(recorded, variant("quick")).result(60).measurement is not None
-    assert device.launched.count("quick") == 2
-    device.loses = 4  # alone, it tries three times more
-    found = opened.submit(recorded, variant("slow")).result(60)
-    assert (found.verdict.status, found.measurement) == (Status.FAULT, None)
 
 
 def test_the_same_code_and_launch_is_replayed_once_where_that_will_do(

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from r3bench import sealing
 from r3bench.compare import Tolerance, judge
-from r3bench.devices import Bytes, Kernel, Memory, Stops, windows_one_by_one
+from r3bench.devices import Bytes, Kernel, Memory, Queue, Stops, windows_one_by_one
 from r3bench.devices.contents import ARGUMENTS
 from r3bench.devices.cpu import faults, violations
 from r3bench.devices.cpu.arena import Arena
@@ -82,7 +82,7 @@ class CpuDevice:
 
     name = "cpu"
     orders: tuple[str, ...] = ORDERS
-    queues = False
+    queue: Queue | None = None
     sanitizers: tuple[str, ...] = tuple(f"checked build, {order}" for order in ORDERS)
     scratch = Poison.BLOCK
 

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-import struct
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from functools import cached_property
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from r3bench.compare import EXACT, Found, Tolerance, buffers, difference_found, differences, tolerance_of, verdict_of
+from r3bench.compare import EXACT, Tolerance, buffers, differences, tolerance_of, verdict_of
 from r3bench.compare import Buffer as Compared
-from r3bench.devices import Bytes, Kernel, Memory, Stops
+from r3bench.devices import Bytes, Kernel, Memory, Queue, Stops
 from r3bench.devices.cuda import profiler
 from r3bench.devices.cuda import sanitizer as sanitizing
 from r3bench.devices.cuda.memory import CudaMemory, Recorded, Rules
 from r3bench.devices.cuda.process import OURS, Worker
+from r3bench.devices.cuda.queue import CudaQueue
+from r3bench.devices.cuda.requests import (
+    check_binary,
+    check_launch,
+    differences_found,
+    many_rules,
+    nanoseconds,
+    place_of,
+    running,
+)
 from r3bench.devices.cuda.supply import CudaKernel, Supply
 from r3bench.devices.cuda.survey import default_index
-from r3bench.errors import DeviceFault, LaunchError, ReplayTimeout, WorkerLost
+from r3bench.errors import DeviceFault, LaunchError, WorkerLost
 from r3bench.model import Binary, Difference, LaunchConfig, ReplayUnit, Target, Verdict
 
-_FORMATS = ("cubin", "fatbin", "ptx")
 # Larger buffers are compared on the GPU alone.
 _PICTURED_BYTES = 16 << 20
 _MAX_MEMORIES = 1 << 15
-# Edges of runs of elements with a rule of their own; more would take longer to send than the buffer to read back.
-_MOST_EDGES = 1 << 14
 
 
 class CudaDevice:
@@ -41,7 +46,6 @@ class CudaDevice:
     """
 
     orders: tuple[str, ...] = ("forward",)
-    queues = True
 
     def __init__(self, *, index: int | None = None) -> None:
         self._index = default_index() if index is None else index
@@ -56,6 +60,7 @@ class CudaDevice:
         self.room_bytes = int(self.hello["memory_bytes"]) // 4
         self.target = Target(device="cuda", arch=str(self.hello["arch"]))
         self.name = f"{self.hello['name']} {self.hello['uuid']}"
+        self.queue: Queue | None = CudaQueue(self._supply, self.target)
 
     @property
     def spent(self) -> Mapping[str, float]:
@@ -103,14 +108,14 @@ class CudaDevice:
 
     def restore(self, memory: Memory) -> None:
         """Takes place on the device with whatever is asked of it next, for many copies at once."""
-        self._to_restore(self._own(memory))
+        self._to_restore(self._supply.own(memory))
 
     @staticmethod
     def _to_restore(held: CudaMemory) -> None:
         held.stale, held.rows = True, None
 
     def download(self, memory: Memory) -> dict[str, Bytes]:
-        held = self._own(memory)
+        held = self._supply.own(memory)
         return self._read(held, held.names())
 
     def _read(self, held: CudaMemory, names: Sequence[str]) -> dict[str, Bytes]:
@@ -130,11 +135,11 @@ class CudaDevice:
     def compare(
         self, memory: Memory, expected: Mapping[str, Bytes], tolerances: Mapping[str, Tolerance] | None = None
     ) -> Verdict:
-        held, overrides = self._own(memory), tolerances or {}
+        held, overrides = self._supply.own(memory), tolerances or {}
         given = {name: np.ascontiguousarray(expected[name]).reshape(-1) for name in held.names()}
         # Relocated pointers are for this process, and so are, where anything differs, very scattered rules and buffers
         # that are small enough for a picture of where they differ.
-        scattered = {name for name in held.names() if _scattered(overrides.get(name))}
+        scattered = {name for name in held.names() if many_rules(overrides.get(name))}
         there = [each for each in held.recorded.compared if not held.relocated(each.name)]
         found = self._compare_there(held, there, expected, {**overrides, **dict.fromkeys(scattered, EXACT)})
         here = {each.name for each in held.recorded.compared if held.relocated(each.name)}
@@ -156,10 +161,7 @@ class CudaDevice:
         if rows is None:
             rows = self._asked(held, rules, {"op": "compare", "restore": self._stale([held])}, "comparing")["rows"]
             held.stale, held.recorded.compared_by = False, rules if rules.kept else None
-        return {
-            each.name: _difference(expected[each.name], each, tolerance_of(held.unit, each, overrides), row)
-            for each, row in zip(wanted, rows, strict=True)
-        }
+        return differences_found(held, wanted, expected, overrides, rows)
 
     def _asked(self, held: CudaMemory, rules: Rules, message: dict[str, Any], what: str) -> dict[str, Any]:
         """The answer to a request about a copy and rules, which the worker has then."""
@@ -172,7 +174,7 @@ class CudaDevice:
         return answer
 
     def release(self, memory: Memory) -> None:
-        held, mine = self._own(memory), self._supply.mine
+        held, mine = self._supply.own(memory), self._supply.mine
         mine.ran = None if mine.ran is held else mine.ran
         recorded = held.recorded
         with self._supply.guard:
@@ -193,11 +195,6 @@ class CudaDevice:
             for contents in set(held.recorded.all_contents()) - kept:
                 self._supply.drop(worker, contents)
 
-    def _own(self, memory: Memory) -> CudaMemory:
-        if not isinstance(memory, CudaMemory) or memory not in self._supply.memories:
-            raise ValueError("this memory was released, or belongs to another device")
-        return memory
-
     @staticmethod
     def _stale(memories: Sequence[CudaMemory]) -> list[int]:
         return [memory.number for memory in dict.fromkeys(memories) if memory.stale]
@@ -206,14 +203,9 @@ class CudaDevice:
 
     def load(self, binary: Binary) -> CudaKernel:
         """Load the code in the worker; LaunchError if its format or target does not fit."""
-        if binary.format not in _FORMATS or binary.target != self.target:
-            made = f"{binary.format} code for {binary.target.device} {binary.target.arch}"
-            raise LaunchError(
-                f"{binary.symbol} is {made}; this device loads {', '.join(_FORMATS)} for {self.target.arch}"
-            )
+        check_binary(binary, self.target)
         kernel = CudaKernel(self._supply, binary)
         self._supply.kernel(self._supply.worker(), kernel)
-        weakref.finalize(kernel, self._supply.unused_kernels.append, kernel.number).atexit = False
         return kernel
 
     def launch(
@@ -228,11 +220,11 @@ class CudaDevice:
         """Run once and wait. Shared memory is poisoned before, and the bytes beside the buffers are checked after."""
         if order not in self.orders:
             raise ValueError(f"a GPU runs threads in an order of its own, so {order!r} cannot be asked for")
-        held, loaded = self._own(memory), self._own_kernel(kernel)
+        held, loaded = self._supply.own(memory), self._own_kernel(kernel)
         answer = self._run(loaded, [held], launch, timeout_s, evict=self._flushes())
         loaded.learn({"blocks_per_multiprocessor": answer["occupancy"]})
         if answer["damaged"] is not None:
-            raise DeviceFault(f"{loaded.binary.symbol} wrote {_place(int(answer['damaged']), held)}")
+            raise DeviceFault(f"{loaded.binary.symbol} wrote {place_of(int(answer['damaged']), held)}")
 
     def sanitize(
         self,
@@ -245,8 +237,8 @@ class CudaDevice:
         every: int = 1,
     ) -> None:
         """Run the very code once in a process of its own, each buffer in an allocation of its size."""
-        held, binary = self._own(memory), self._own_kernel(kernel).binary
-        _check_launch(binary.symbol, launch)
+        held, binary = self._supply.own(memory), self._own_kernel(kernel).binary
+        check_launch(binary.symbol, launch)
         sanitizing.run(sanitizer, self._index, binary, held, launch, timeout_s)
 
     def writer(
@@ -258,18 +250,18 @@ class CudaDevice:
         self, kernel: Kernel, memory: Memory, launch: LaunchConfig, *, timeout_s: float = 60.0
     ) -> dict[str, str]:
         """What ncu counts of one launch in a process of its own, where it is here and may count."""
-        held, binary = self._own(memory), self._own_kernel(kernel).binary
-        _check_launch(binary.symbol, launch)
+        held, binary = self._supply.own(memory), self._own_kernel(kernel).binary
+        check_launch(binary.symbol, launch)
         return profiler.counters(self._index, binary, held, launch, timeout_s)
 
     def window(
         self, kernel: Kernel, memories: Sequence[Memory], launch: LaunchConfig, *, timeout_s: float = 60.0
     ) -> float:
         """Nanoseconds by the GPU's own events within one graph of all launches."""
-        held = [self._own(memory) for memory in memories]
+        held = [self._supply.own(memory) for memory in memories]
         how: dict[str, Any] = {"windows": 1, "evict": self._flushes()}
-        (ns,) = self._run(self._own_kernel(kernel), held, launch, timeout_s, **how)["ns"]
-        return max(1.0, float(ns))
+        (ns,) = nanoseconds(self._run(self._own_kernel(kernel), held, launch, timeout_s, **how))
+        return ns
 
     def windows(
         self,
@@ -285,13 +277,12 @@ class CudaDevice:
     ) -> list[float]:
         """All of them with one request, which has as much time as all may take; so is the comparison of what will be
         judged, by the rules that copies of the unit were compared by last."""
-        held = [self._own(memory) for memory in memories]
+        held = [self._supply.own(memory) for memory in memories]
         for memory in held:
             self._to_restore(memory)
         how: dict[str, Any] = {"windows": times, "evict": flush, "stops": stops}
-        how["judged"] = None if judged is None else self._own(judged)
-        found = self._run(self._own_kernel(kernel), held, launch, times * timeout_s, **how)["ns"]
-        return [max(1.0, float(ns)) for ns in found]
+        how["judged"] = None if judged is None else self._supply.own(judged)
+        return nanoseconds(self._run(self._own_kernel(kernel), held, launch, times * timeout_s, **how))
 
     def _own_kernel(self, kernel: Kernel) -> CudaKernel:
         if not isinstance(kernel, CudaKernel) or kernel.supply is not self._supply:
@@ -318,7 +309,7 @@ class CudaDevice:
         if not 1 <= len(memories) <= _MAX_MEMORIES:
             raise ValueError(f"a window has from 1 to {_MAX_MEMORIES} launches, not {len(memories)}")
         symbol = kernel.binary.symbol
-        _check_launch(symbol, launch)
+        check_launch(symbol, launch)
         worker = self._supply.ready(kernel, memories)
         # Copies share pieces of memory: who is launched on one alone must not find beside it what others left.
         beside = self._supply.used_beside(worker, memories[0]) if windows and len(memories) == 1 else []
@@ -326,25 +317,12 @@ class CudaDevice:
             self._to_restore(memory)
         judged = judged if windows else memories[0]
         rules = judged.recorded.compared_by if judged else None
-        message = {
-            "op": "run",
-            "kernel": kernel.number,
-            "memories": [memory.number for memory in memories],
-            "restore": self._stale([*memories, *beside]),
-            "evict": evict,
-            "launch": [getattr(launch, field.name) for field in fields(launch)],
-            "windows": windows,
-            "stops": stops,
-            "judged": judged.number if judged else None,
-            "rules": self._supply.rules(worker, rules) if rules else None,
-            "written": memories[0].unit.written,
-        }
+        how: dict[str, Any] = {"judged": judged, "windows": windows, "stops": stops, "evict": evict}
+        how["rules"] = self._supply.rules(worker, rules) if rules else None
+        message = running(kernel.number, memories, launch, self._stale([*memories, *beside]), **how)
         for memory in memories:
             memory.rows = None
-        try:
-            answer = self._supply.ask(worker, message, symbol, timeout_s=timeout_s)
-        except TimeoutError:
-            raise ReplayTimeout(f"{symbol} did not end within {timeout_s:g} s and was killed") from None
+        answer = self._supply.ask(worker, message, symbol, timeout_s=timeout_s)
         for memory in (*beside, *memories):
             memory.stale, memory.used = False, memory in memories
         if judged is not None:
@@ -387,52 +365,10 @@ class CudaDevice:
 
     def seconds(self, memory: Memory, expected: Mapping[str, Bytes]) -> dict[str, float]:
         """How long restoring and comparing take on the GPU itself, and the driver's own copy of as many bytes."""
-        held = self._own(memory)
+        held = self._supply.own(memory)
         rules = held.recorded.rules(held.recorded.compared, expected, {})
         found = self._asked(held, rules, {"op": "seconds"}, "measuring the device's own work")
         return {name: float(value) for name, value in found.items()}
 
     def close(self) -> None:
         self._finalizer()
-
-
-def _check_launch(symbol: str, launch: LaunchConfig) -> None:
-    """LaunchError for numbers that a launch cannot even be asked for with; the GPU's own limits are the driver's."""
-    sizes = (*launch.grid, *launch.block, *(launch.cluster or (1, 1, 1)))
-    if not all(1 <= size < 1 << 31 for size in sizes) or not 0 <= launch.shared_bytes < 1 << 31:
-        shape = f"grid {launch.grid}, block {launch.block} and {launch.shared_bytes} bytes of shared memory"
-        raise LaunchError(f"{symbol} cannot be launched with {shape}")
-
-
-def _difference(expected: Bytes, buffer: Compared, tolerance: Tolerance, row: Sequence[Any]) -> Difference | None:
-    if not row[0]:
-        return None
-    count_, first, error, worst, first_bytes, worst_bytes = row
-    found = Found(
-        count=int(count_),
-        first=int(first),
-        worst=int(worst),
-        first_bytes=bytes.fromhex(first_bytes),
-        worst_bytes=bytes.fromhex(worst_bytes),
-        error=struct.unpack("<d", int(error).to_bytes(8, "little"))[0],
-    )
-    return difference_found(expected, buffer, tolerance, found)
-
-
-def _scattered(tolerance: Tolerance | None) -> bool:
-    return tolerance is not None and tolerance.exact.edges.size + tolerance.ignore.edges.size > _MOST_EDGES
-
-
-def _place(address: int, held: CudaMemory) -> str:
-    """Where an address beside the buffers is, for a person."""
-    distances = []
-    for buffer in held.recorded.buffers:
-        start = held.addresses[buffer.name]
-        name = f"buffer {buffer.name} ({buffer.nbytes} bytes)"
-        if address >= start + buffer.nbytes:
-            past = address - start - buffer.nbytes
-            distances.append((past, f"{past} bytes past the end of {name}" if past else f"just past the end of {name}"))
-        else:
-            before = start - address
-            distances.append((before, f"{before} bytes before the start of {name}"))
-    return min(distances)[1]

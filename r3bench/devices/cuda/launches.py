@@ -161,9 +161,11 @@ class Launches:
             self.load(identity, kernel.image, kernel.symbol, kernel.options)
 
     def unload(self, identity: int) -> None:
+        """Give a module back; where none was loaded under this number, nothing is to be done."""
         for key in [key for key in self._graphs if key[0] == identity]:
             self._graphs.pop(key).destroy()
-        call(cuda.cuModuleUnload, self._kernels.pop(identity).module)
+        if (kernel := self._kernels.pop(identity, None)) is not None:
+            call(cuda.cuModuleUnload, kernel.module)
 
     def forget(self) -> None:
         """Graphs and arguments hold addresses: they go when what is there goes."""

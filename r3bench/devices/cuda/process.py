@@ -10,11 +10,12 @@ import struct
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock, RLock
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from r3bench.devices.cuda import survey, wire
 from r3bench.devices.cuda.outcome import failure
@@ -25,10 +26,26 @@ _PROGRAM = "r3bench.devices.cuda.worker"
 _START_TIMEOUT_S = 120.0
 _END_TIMEOUT_S = 60.0
 _SEND_TIMEOUT_S = 60
+# For requests that run no kernel of a candidate; moving a gigabyte takes a second at most.
+_SETUP_TIMEOUT_S = 60.0
 
 
 # Workers of this process that are on a GPU: to themselves and to each other they are nobody else.
 OURS: set[int] = set()
+
+
+class Request(NamedTuple):
+    """What a worker is asked for, ``what`` it is then at, how long the answer may take, and the files that go along:
+    with the first of some requests only."""
+
+    message: dict[str, Any]
+    what: str
+    timeout_s: float | None = None
+    fds: Sequence[int] = ()
+
+
+Reply = dict[str, Any]
+"""An ``answer``, the ``seconds`` that the worker was at work for it, how long it ``took`` and ``waited`` before."""
 
 
 class WorkerDied(Exception):
@@ -116,22 +133,44 @@ class Worker:
         """Whether somebody waits for an answer."""
         return self._asked != self._answered
 
-    def ask(self, message: dict[str, Any], *, timeout_s: float, fds: Sequence[int] = ()) -> dict[str, Any]:
-        """Send a request and wait for its answer: TimeoutError, or WorkerDied. Its time begins with its turn, which it
-        ``waited`` for so many seconds; where what another thread asked before ends the worker, it died from outside."""
-        with self._asking:
-            self._send(message, fds)
-            gate = self._gate()
-        waited, failed = self._wait(gate) if gate else 0.0, True
+    def ask(self, requests: Sequence[Request]) -> list[Reply | Exception]:
+        """Send requests together, and wait for their answers: nothing that other threads ask comes between them.
+
+        TimeoutError or WorkerDied stands for an answer that did not come, and ends them, as does the answer that the
+        worker's context is ``lost``. The time of the first begins with its turn; where what another thread asked
+        before ends the worker, it died from outside.
+        """
+        replies: list[Reply | Exception] = []
         try:
-            reply = self._answer(timeout_s)
-            failed = bool(reply["answer"].get("lost"))
+            with self._asking:
+                self._send([request.message for request in requests], requests[0].fds)
+                gate = self._gate()
+            waited = self._wait(gate) if gate else 0.0
+            with self._turn():
+                for request in requests:
+                    begin = perf_counter()
+                    reply = self._answer(request.timeout_s or _SETUP_TIMEOUT_S)
+                    replies.append({**reply, "took": perf_counter() - begin, "waited": 0.0 if replies else waited})
+                    if reply["answer"].get("lost"):
+                        self._failed = True
+                        break
+        except (TimeoutError, WorkerDied) as error:
+            replies.append(error)
+        return replies
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Whose turn it is takes its answers; then the next one's comes, or that of all where there are none."""
+        try:
+            yield
+        except BaseException:
+            self._failed = True
+            raise
         finally:
             with self._turns:
-                self._failed, self._answered = failed, self._answered + 1
-                for _ in range(len(self._gates) if failed else min(1, len(self._gates))):
+                self._answered += 1
+                for _ in range(len(self._gates) if self._failed else min(1, len(self._gates))):
                     self._gates.popleft().release()
-        return {**reply, "waited": waited}
 
     def _gate(self) -> Lock | None:
         """What the request before opens; None where there is none, and this one is next."""
@@ -157,9 +196,9 @@ class Worker:
             raise _behind()
         return perf_counter() - begin
 
-    def _send(self, message: dict[str, Any], fds: Sequence[int]) -> None:
+    def _send(self, messages: Sequence[dict[str, Any]], fds: Sequence[int]) -> None:
         try:
-            wire.send(self._channel, message, fds)
+            wire.send(self._channel, *messages, fds=fds)
         except BlockingIOError:
             raise TimeoutError from None
         except OSError:

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+from r3bench.devices import Memory
 from r3bench.devices.cuda.memory import Contents, CudaMemory, Exchange, Rules, wired
 from r3bench.devices.cuda.nvml import Nvml
 from r3bench.devices.cuda.outcome import failure
 from r3bench.devices.cuda.placement import Range, recorded_ranges
-from r3bench.devices.cuda.process import Worker, WorkerDied
-from r3bench.errors import DeviceFault, LaunchError, WorkerLost
+from r3bench.devices.cuda.process import Reply, Request, Worker, WorkerDied
+from r3bench.errors import DeviceFault, LaunchError, ReplayTimeout, WorkerLost
 from r3bench.model import Binary
-
-# For requests that run no kernel of a candidate; moving a gigabyte takes a second at most.
-_SETUP_TIMEOUT_S = 60.0
 
 _numbers = count()
 
@@ -38,6 +36,7 @@ class CudaKernel:
         self.supply = supply
         self.number = next(_numbers)
         self.binary = binary
+        weakref.finalize(self, supply.unused_kernels.append, self.number).atexit = False
 
     def learn(self, facts: Mapping[str, Any]) -> None:
         """Keep facts about the code; a later value replaces an earlier one."""
@@ -120,15 +119,19 @@ class Supply:
         return worker
 
     def kernel(self, worker: Worker, kernel: CudaKernel) -> None:
-        if kernel.number in worker.kernels:
-            return
+        if kernel.number not in worker.kernels:
+            (reply,) = self.replies(worker, self.loading(worker, kernel))
+            worker.kernels.add(kernel.number)
+            kernel.learn(reply["answer"]["facts"])
+
+    def loading(self, worker: Worker, kernel: CudaKernel) -> Request:
+        """The request to load a kernel."""
         binary = kernel.binary
         fd, data = self.mine.exchange.room(len(binary.image))
         data[:] = np.frombuffer(binary.image, np.uint8)
         described = {"symbol": binary.symbol, "nbytes": len(binary.image), "options": binary.options}
         message = {"op": "load", "id": kernel.number, "unload": self._unused(worker), **described}
-        kernel.learn(self.ask(worker, message, f"loading {binary.symbol}", fds=[fd])["facts"])
-        worker.kernels.add(kernel.number)
+        return Request(message, f"loading {binary.symbol}", fds=[fd])
 
     def _unused(self, worker: Worker) -> list[int]:
         """Kernels that nobody holds any more: they go when another comes."""
@@ -159,6 +162,11 @@ class Supply:
         """Whether one of the copies of its unit lies where that was recorded."""
         with self.guard:
             return any(held.as_recorded for held in self._copies(memory))
+
+    def own(self, memory: Memory) -> CudaMemory:
+        if not isinstance(memory, CudaMemory) or memory not in self.memories:
+            raise ValueError("this memory was released, or belongs to another device")
+        return memory
 
     def add(self, memory: CudaMemory) -> None:
         self.memories[memory] = self._alike[memory.recorded.alike][memory] = None
@@ -240,24 +248,27 @@ class Supply:
         timeout_s: float | None = None,
         fds: Sequence[int] = (),
     ) -> dict[str, Any]:
-        """An answer that is no error. TimeoutError only where a time limit is given; the worker is gone then."""
-        begin = perf_counter()
-        try:
-            reply = worker.ask(message, timeout_s=timeout_s or _SETUP_TIMEOUT_S, fds=fds)
-            self.mine.spent[str(message["op"])] += perf_counter() - begin - reply["waited"]
-            self.mine.spent["worker"] += float(reply["seconds"])
-            if reply["waited"]:
-                self.mine.spent["turn"] += reply["waited"]
-        except TimeoutError:
-            self._drop_worker(worker)
-            if timeout_s is not None:
-                raise
-            raise WorkerLost(f"the CUDA worker did not answer while {what}") from None
-        except WorkerDied as death:
-            self._drop_worker(worker)
-            error = WorkerLost if death.from_outside else DeviceFault
-            raise error(f"the CUDA worker was lost while at {what}: {death}") from None
+        """The answer to one request; see :meth:`replies`."""
+        (reply,) = self.replies(worker, Request(message, what, timeout_s, fds))
         answer: dict[str, Any] = reply["answer"]
+        return answer
+
+    def replies(self, worker: Worker, *requests: Request) -> list[Reply]:
+        """What is said to requests, none of it an error; ReplayTimeout only where a time limit is given."""
+        said = zip(requests, worker.ask(requests), strict=False)
+        return [self._checked(worker, request, reply) for request, reply in said]
+
+    def _checked(self, worker: Worker, request: Request, reply: Reply | Exception) -> Reply:
+        what = request.what
+        if isinstance(reply, Exception):
+            self._drop_worker(worker)
+            raise self._lost(request, reply) from None
+        spent = self.mine.spent
+        spent[str(request.message["op"])] += reply["took"]
+        spent["worker"] += float(reply["seconds"])
+        if reply["waited"]:
+            spent["turn"] += reply["waited"]
+        answer = reply["answer"]
         if "refused" in answer:
             raise LaunchError(f"{what} {answer['refused']}")
         if "error" in answer:
@@ -265,6 +276,16 @@ class Supply:
             if lost:
                 self._drop_worker(worker)
             raise failure(what, int(answer["code"]), str(answer["error"]), str(answer["call"]), lost=lost)
-        if rules := message.get("rules"):
+        if "skipped" not in answer and (rules := request.message.get("rules")):
             worker.rules.add(rules[0])
-        return answer
+        return reply
+
+    @staticmethod
+    def _lost(request: Request, error: Exception) -> Exception:
+        """What it means that a worker did not answer."""
+        if not isinstance(error, WorkerDied):
+            if request.timeout_s is None:
+                return WorkerLost(f"the CUDA worker did not answer while {request.what}")
+            return ReplayTimeout(f"{request.what} did not end within {request.timeout_s:g} s and was killed")
+        kind = WorkerLost if error.from_outside else DeviceFault
+        return kind(f"the CUDA worker was lost while at {request.what}: {error}")

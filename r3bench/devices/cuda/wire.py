@@ -36,13 +36,18 @@ TYPES = {
 }
 
 
-def send(channel: socket.socket, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
-    body = json.dumps(message, separators=(",", ":")).encode()
-    data = _HEAD.pack(len(body) | len(fds) << _LENGTH_BITS) + body
+def send(channel: socket.socket, *messages: dict[str, Any], fds: Sequence[int] = ()) -> None:
+    """Send some messages, and files with the first."""
+    data = b"".join(_packed(message, 0 if number else len(fds)) for number, message in enumerate(messages))
     # Each call lets another thread of a busy process go first: there is one for most messages.
     sent = socket.send_fds(channel, [data], list(fds)) if fds else 0
     if sent < len(data):
         channel.sendall(memoryview(data)[sent:])
+
+
+def _packed(message: dict[str, Any], files: int) -> bytes:
+    body = json.dumps(message, separators=(",", ":")).encode()
+    return _HEAD.pack(len(body) | files << _LENGTH_BITS) + body
 
 
 class Inbox:

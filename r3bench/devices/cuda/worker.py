@@ -99,22 +99,28 @@ class Worker:
         return shown if shown.startswith(survey.SLICE) else whole
 
     def serve(self) -> None:
-        """Answer requests until the device is gone or the context is lost."""
+        """Answer requests until the device is gone or the context is lost. What is to be done only ``after`` the one
+        before it went well is skipped otherwise."""
+        well = True
         while True:
             try:
                 message, fds = self.inbox.receive()
             except EOFError:
                 return
             begin = time.perf_counter()
-            try:
-                answer = self.operations[message["op"]](message, fds)
-            except Refused as refused:
-                answer = {"refused": str(refused)}
-            except CudaError as error:
-                answer = {**failed(error), "lost": not _alive()}
+            answer = self.answer(message, fds) if well or not message.get("after") else {"skipped": True}
+            well = _went_well(answer)
             wire.send(self.channel, {"answer": answer, "seconds": time.perf_counter() - begin})
             if answer.get("lost"):
                 return
+
+    def answer(self, message: Message, fds: list[int]) -> Message:
+        try:
+            return self.operations[message["op"]](message, fds)
+        except Refused as refused:
+            return {"refused": str(refused)}
+        except CudaError as error:
+            return {**failed(error), "lost": not _alive()}
 
     # -- memory --
 
@@ -232,6 +238,13 @@ class Worker:
         if self.evicted is None:
             self.evicted = self.space.map(nbytes, always=True).start
         call(cuda.cuMemsetD8Async, self.evicted, 0, nbytes, self.service.stream)
+
+
+def _went_well(answer: Message) -> bool:
+    """Whether it was done, and a launch left behind what it should, as far as that was compared."""
+    if {"refused", "error", "skipped"} & answer.keys() or answer.get("damaged") is not None:
+        return False
+    return not any(count for count, *_ in answer.get("rows") or ())
 
 
 def failed(error: CudaError) -> Message:
