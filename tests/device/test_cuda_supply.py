@@ -141,6 +141,8 @@ class FakeWorker:
     def load(self, message: dict[str, Any], fd: int) -> dict[str, Any]:
         for number in message["unload"]:
             del self._symbols[number]
+        if os.pread(fd, message["nbytes"], 0) != b"code":
+            return {"error": "CUDA_ERROR_INVALID_IMAGE", "code": 200, "call": "cuModuleLoadDataEx", "lost": False}
         self._symbols[message["id"]] = message["symbol"]
         return {"facts": {"registers": 32}}
 

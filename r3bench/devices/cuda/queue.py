@@ -56,11 +56,11 @@ class CudaQueue:
             self._supply.memory(worker, held)
             held.stale, held.used, held.rows = True, True, None
         self._supply.mine.ran = first
-        loading = self._supply.loading(worker, trial.kernel)
-        worker.kernels.add(trial.kernel.number)  # even where that fails: it is unloaded as others are
         how = {"windows": windows.times, "stops": windows.stops, "evict": windows.flush}
         once = trial.run(worker, [first], first, timeout_s)
         timed = trial.run(worker, ring, judged, windows.times * timeout_s, **how)
+        loading = self._supply.loading(worker, trial.kernel)  # last, for contents that are missing go by the same file
+        worker.kernels.add(trial.kernel.number)  # even where that fails: it is unloaded as others are
         return trial.told((first, judged), self._supply.replies(worker, loading, once, timed))
 
 
