@@ -113,8 +113,8 @@ def forgo_privileges() -> None:
 
 def first_to_end() -> None:
     """Make this the process that the system ends first when memory runs out."""
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
+    with suppress(OSError), open("/proc/self/oom_score_adj", "wb", 0) as score:
+        score.write(b"1000")
 
 
 # -- Landlock -------------------------------------------------------------------------------------------------------

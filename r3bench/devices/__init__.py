@@ -10,17 +10,18 @@ import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
-from r3bench.compare import Tolerance
 from r3bench.errors import DeviceUnavailable
 from r3bench.model import Binary, Difference, LaunchConfig, ReplayUnit, Target, Verdict
 
-Bytes = NDArray[np.uint8]
+if TYPE_CHECKING:  # processes that workers are forked from do without NumPy: the less they hold, the sooner
+    import numpy as np
+    from numpy.typing import NDArray
 
+    from r3bench.compare import Tolerance
+
+Bytes: TypeAlias = "NDArray[np.uint8]"
 
 # After how many windows there are enough, if each took longer than so many nanoseconds.
 Stops = Sequence[tuple[int, float]]

@@ -26,8 +26,8 @@ from r3bench.toolchain.pool import Server, Worker
 
 # Loop strength reduction takes nearly half the time of emitting a host's code and does not make kernels faster.
 _OF_TARGET = {"cpu": (("disable-lsr", "true"),)}
-# Idle workers kept at least: a search comes back to its option sets, and most of a worker's memory is the server's.
-_KEPT = 12
+# Idle workers kept at least: a search comes back to its option sets, and all but 6 MB of a worker is the server's.
+_KEPT = 32
 _TRIES = 3  # of a job whose worker is killed
 
 

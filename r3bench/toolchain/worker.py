@@ -63,6 +63,7 @@ def main(control_fd: int) -> NoReturn:
     control.send(json.dumps(_hello()).encode())
     _warm_up()
     largepages.move_code(Path(llvm.ffi.lib._name))
+    sealing.missing()  # looked up once, and not by every worker
     gc.freeze()  # workers share this memory as long as their collector leaves it alone
     # Workers are killed: what they leave goes with this folder.
     tempfile.tempdir = tempfile.mkdtemp(prefix="r3-compile-")

@@ -19,6 +19,7 @@ from contextlib import suppress
 from llvmlite import binding as llvm
 from llvmlite.binding.orcjit import JITLibraryBuilder
 
+from r3bench import sealing
 from r3bench.devices.cpu import available, sources
 from r3bench.devices.cpu.native import die_with_parent, libc
 from r3bench.devices.cpu.provided import CHECKS, CONVERSIONS, MATH, MEMORY, TURNS
@@ -33,6 +34,7 @@ def main(fd: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = os.getppid()
     code = _link_driver(sources.compiled())
+    sealing.missing()  # looked up once, and not by every worker
     gc.freeze()  # a worker's collector would touch, and so copy, all of the server's memory
     with socket.socket(fileno=fd) as channel:
         channel.send(HELLO.pack(llvm.get_host_cpu_name().encode()))

@@ -57,6 +57,13 @@ class Outcome(ctypes.Structure):
     _fields_ = (("status", ctypes.c_uint32), ("index", ctypes.c_uint32), ("block", ctypes.c_uint32 * 3))
 
 
+# How the driver and kernels are called: made once, for ctypes takes longer to make a type than workers to use it.
+WINDOW = ctypes.CFUNCTYPE(None, ctypes.POINTER(Window), ctypes.POINTER(Outcome))
+ON_THREAD = ctypes.CFUNCTYPE(None, ctypes.c_uint32)
+ON_ADDRESS = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+FRAME_BYTES = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.POINTER(Launch))
+
+
 class _SignalAction(ctypes.Structure):
     _fields_ = (
         ("handler", ctypes.c_void_p),

@@ -21,6 +21,10 @@ from llvmlite.binding.orcjit import JITLibraryBuilder, ResourceTracker
 from r3bench import sealing
 from r3bench.devices.cpu import available
 from r3bench.devices.cpu.native import (
+    FRAME_BYTES,
+    ON_ADDRESS,
+    ON_THREAD,
+    WINDOW,
     Binding,
     Launch,
     Outcome,
@@ -92,8 +96,8 @@ class Worker:
         self.statistics = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         self.evict_bytes = code.evict_bytes
         self.evicted: tuple[mmap.mmap, Any] | None = None
-        self.gather = ctypes.CFUNCTYPE(None, ctypes.c_uint32)(code.driver["r3_gather"])
-        self.window = ctypes.CFUNCTYPE(None, ctypes.POINTER(Window), ctypes.POINTER(Outcome))(code.driver["r3_window"])
+        self.gather = ON_THREAD(code.driver["r3_gather"])
+        self.window = WINDOW(code.driver["r3_window"])
 
     def live(self) -> None:
         """Set the process up and serve; returns when the device is gone."""
@@ -103,14 +107,14 @@ class Worker:
         self.readable = (*available.keep_open(), self.statistics)
         sealing.restrict_files()  # of this thread and those it starts, so before them
         map_exactly(ARENA, mmap.PAGESIZE, mmap.MAP_SHARED, self.arena)
-        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.code.driver["r3_report_faults_to"])(ARENA)
+        ON_ADDRESS(self.code.driver["r3_report_faults_to"])(ARENA)
         catch_faults(self.code.driver["r3_on_fault"])
         self._start_threads()
         while request := self._receive():
             self.channel.send(self._answer(*request).pack())
 
     def _start_threads(self) -> None:
-        serve = ctypes.CFUNCTYPE(None, ctypes.c_uint32)(self.code.driver["r3_serve"])
+        serve = ON_THREAD(self.code.driver["r3_serve"])
 
         ready = threading.Semaphore(0)
 
@@ -325,7 +329,7 @@ def _linked(code: ResourceTracker, variables: dict[str, tuple[int, bool]]) -> _K
     return _Kernel(
         code=code,
         run=code["r3_run_block"],
-        frame_bytes=ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.POINTER(Launch))(code["r3_frame_bytes"]),
+        frame_bytes=FRAME_BYTES(code["r3_frame_bytes"]),
         slots={name: code[f"r3_slot.{name}"] for name in variables},
         own=own,
         initial=(Own * len(initial))(*initial),
