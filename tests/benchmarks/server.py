@@ -1,10 +1,10 @@
 """What the replay server achieves, one line a figure; each part ends within its seconds.
 
 - *rate*: distinct verified binaries a second of known sources, ranked, until there are 2,000. Their configurations are
-  drawn at random, before the clock starts, over all kernels of captures/miniweather. The share of the time in which the
-  device's stage, by NVML the GPU, and this process (of one processor, for one thread runs at a time) were at work; and
-  the median milliseconds of each stage. Asked on an H200 with 16 cores: 120 a second, GPU half busy. On two cores of a
-  CPU: 15 configurations a second.
+  drawn at random, before the clock starts, over all kernels of captures/miniweather. The share of the time in which
+  the device's stage, by NVML the GPU, this process (of one processor, for one thread runs at a time) and all processors
+  were at work; and the median milliseconds of each stage. Asked on an H200 with 16 cores: 120 a second, GPU half busy.
+  On two cores of a CPU: 15 configurations a second.
 - *source*: from a source that was never seen to its verdict. Asked on the H200: 120 ms.
 - *cold*: the same evaluation in a process of its own each time, against the resident server. Asked: 50 times.
 - *rebuild*: nvcc and a run of the application for each candidate, against the same. Asked: 20 times.
@@ -160,6 +160,13 @@ class Watch:
         return sum(self._samples) / len(self._samples) if self._samples else 0.0
 
 
+def at_work() -> tuple[int, int]:
+    """Ticks that all processors of this machine were at work by now, and all ticks."""
+    user, nice, system, idle, waiting, *others = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9])
+    busy = user + nice + system + sum(others)
+    return busy, busy + idle + waiting
+
+
 # -- the parts ------------------------------------------------------------------------------------------------------
 
 
@@ -173,21 +180,24 @@ def rate(device: str, seconds: float, cache: Path) -> None:
     with ReplayServer(device, cache=cache) as server:
         warmed(server, found)
         drawn = list(islice(requests(server, found), round(min(2 * DISTINCT, 200 * seconds))))
-        watch, cpu = Watch(), process_time()
+        watch, cpu, before = Watch(), process_time(), at_work()
         wanted = takewhile(lambda _: len(binaries) < DISTINCT, drawn)
         outcomes, _, took = stream(server, wanted, len(drawn), seconds, seen)
-        busy, cpu = watch.percent(), process_time() - cpu
+        busy, cpu, ticks = (
+            watch.percent(),
+            process_time() - cpu,
+            [b - a for a, b in zip(before, at_work(), strict=True)],
+        )
     matched = [outcome for outcome in outcomes if outcome.verdict.status is Status.MATCH]
     on_device = sum(s for o in outcomes for name, s in o.stages if name in ("load", "verify", "time"))
     print(f"rate     {len(binaries) / took:.1f} distinct verified binaries/s ({len(binaries)} in {took:.1f} s)")
     print(f"rate     {len(outcomes) / took:.1f} configurations/s, {len(matched)} of {len(outcomes)} match")
-    print(f"rate     device stage at work {on_device / took:.0%} of the time (of 200 %), GPU by NVML {busy:.0f} %")
+    print(f"rate     device stage at work {on_device / took:.0%} of the time, GPU by NVML {busy:.0f} %")
     ranked = [outcome.measurement for outcome in matched if outcome.measurement]
     few, taken = sum(each.cut_ns is not None for each in ranked), sum(len(each.samples_ns) for each in ranked)
     print(f"rate     {taken / len(ranked):.1f} windows a ranking, {few / len(ranked):.0%} of which were cut off")
-    print(
-        f"rate     this process at work {cpu / took:.0%} of the time, {1e3 * cpu / len(outcomes):.1f} ms an evaluation"
-    )
+    own = f"this process at work {cpu / took:.0%} of the time, {1e3 * cpu / len(outcomes):.1f} ms an evaluation"
+    print(f"rate     {own}; all processors {ticks[0] / ticks[1]:.0%}")
     print(f"rate     median ms: {stages([o for o in outcomes if o.measurement])}")
 
 
