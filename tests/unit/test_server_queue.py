@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -172,6 +173,21 @@ def test_a_kernel_that_takes_longer_windows_is_timed_alone(
     assert [timed(each) for each in (16, 16, 64)] == [("18", False), ("18", True), ("18", True)]
     assert [timed(each) for each in (1, 1, 16)] == [("64", False), ("64", True), ("64", True)]
     assert len(device.asked) == 6
+
+
+def test_other_threads_keep_their_time_where_a_device_has_a_clock_of_its_own(
+    queueing: tuple[Queueing, ReplayServer], recorded: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, opened = queueing
+    seen, window = set[float](), device.window
+
+    def looking(*what: Any, **how: Any) -> float:
+        seen.add(sys.getswitchinterval())
+        return window(*what, **how)
+
+    monkeypatch.setattr(device, "window", looking)
+    opened.submit(recorded, variant("quick")).result(60)
+    assert seen == {sys.getswitchinterval()}
 
 
 def test_the_same_code_that_comes_while_it_is_timed_is_not_replayed(
