@@ -20,13 +20,10 @@ def link(
     edited: Callable[[str], str] = str,
 ) -> list[str]:
     """Link functions of a library, its text ``edited``, into a module; those it lacks are returned, and none linked."""
-    kept = _closure(path, wanted)
-    missing = sorted(set(wanted) - {item.name for item in kept if item.is_function})
+    missing, image = _closure(path, wanted, edited)
     if missing:
         return missing
-    # Named metadata (module flags, identification) would be added to the kernel's own.
-    text = text_of(_discardable(item) for item in kept if not re.match(r"!\D", item.text))
-    library = llvm.parse_assembly(edited(text), context)
+    library = llvm.parse_bitcode(image, context)
     library.triple, library.data_layout = module.triple, module.data_layout
     module.link_in(library)
     return []
@@ -44,9 +41,13 @@ def library(path: Path) -> tuple[Item, ...]:
 
 
 @functools.lru_cache(maxsize=256)
-def _closure(path: Path, wanted: tuple[str, ...]) -> tuple[Item, ...]:
-    """The functions wanted and all they call."""
-    return tuple(reachable(library(path), wanted))
+def _closure(path: Path, wanted: tuple[str, ...], edited: Callable[[str], str]) -> tuple[list[str], bytes]:
+    """What a library lacks of the functions wanted; these and all they call, as bitcode, which is read sooner."""
+    kept = reachable(library(path), wanted)
+    missing = sorted(set(wanted) - {item.name for item in kept if item.is_function})
+    # Named metadata (module flags, identification) would be added to the kernel's own.
+    text = text_of(_discardable(item) for item in kept if not re.match(r"!\D", item.text))
+    return missing, llvm.parse_assembly(edited(text), llvm.create_context()).as_bitcode()
 
 
 def _discardable(item: Item) -> Item:

@@ -72,6 +72,8 @@ class Product:
 
 _machine = cache(codegen.machine)
 """Made once: workers are forked from a process that has built for the host."""
+_ptxas, _assembles = cache(assembler.find), cache(assembler.available)
+"""Looked for once, as what the parent's keys go by."""
 
 
 # -- before the passes ----------------------------------------------------------------------------------------------
@@ -212,12 +214,12 @@ def _assembler(job: Job) -> Iterator[assembler.Assemble | None]:
         yield None
         return
     options = job.configuration.assembler
-    assembling = job.assemble and assembler.available()
+    assembling = job.assemble and _assembles()
     assembler.check(options, ASSEMBLER if assembling else DRIVERS)
     if not assembling:
         yield None
         return
-    with assembler.started(assembler.find(), job.symbol, job.target.arch, options) as assemble:
+    with assembler.started(_ptxas(), job.symbol, job.target.arch, options) as assemble:
         yield assemble
 
 

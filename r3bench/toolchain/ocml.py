@@ -6,7 +6,7 @@ import functools
 import os
 import re
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -72,7 +72,7 @@ def link(module: llvm.ModuleRef, ir: str, context: llvm.ContextRef, arch: str) -
     path = find()
     if path is None:
         raise Unsupported(f"{wanted[0]} is in AMD's device library (ocml.bc), which is not here; set ROCM_PATH")
-    missing = bitcode.link(module, context, path, wanted, lambda text: _controlled(text, arch))
+    missing = bitcode.link(module, context, path, wanted, _controlled(arch))
     if missing:
         raise Unsupported(f"{path} has no {missing[0]}; use a newer ROCm")
 
@@ -84,8 +84,9 @@ def preload() -> None:
         bitcode.library(path)
 
 
-def _controlled(text: str, arch: str) -> str:
-    """The library's switches as constants: exact, with denormals, for this processor."""
+@functools.cache
+def _controlled(arch: str) -> Callable[[str], str]:
+    """What makes the library's switches constants: exact, with denormals, for this processor."""
     major, minor, step = int(arch[3:-2]), int(arch[-2], 16), int(arch[-1], 16)
     known = {
         "ISA_version": 1000 * major + 100 * minor + step,
@@ -93,6 +94,7 @@ def _controlled(text: str, arch: str) -> str:
         "correctly_rounded_sqrt32": 1,
         "wavefrontsize64": int(major < 10),
     }
-    return _CONTROL.sub(
-        lambda found: f"@__oclc_{found[1]} = internal addrspace(4) constant {found[2]} {known.get(found[1], 0)}", text
+    return functools.partial(
+        _CONTROL.sub,
+        lambda found: f"@__oclc_{found[1]} = internal addrspace(4) constant {found[2]} {known.get(found[1], 0)}",
     )

@@ -112,15 +112,15 @@ def test_a_worker_killed_while_idle_is_replaced(tmp_path: Path) -> None:
 
 
 def test_the_workers_that_are_asked_most_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("r3bench.toolchain.compiler._KEPT", 3)
+    monkeypatch.setattr("r3bench.toolchain.compiler._KEPT", 4)
     with Compiler(1, cache=tmp_path, assemble=False) as compiler:
         build(compiler)  # a front end, and one without options, which prepares for all others
         first = [worker.kind for worker in compiler._idle]
-        for value in ("50", "100", "150"):
+        for value in ("50", "100", "150", "200"):
             build(compiler, configuration=Configuration(options=(("unroll-threshold", value),)))
         kept = [worker.kind for worker in compiler._idle]
     assert first == [((), "frontend"), ((), "cuda")]
-    assert kept == [((), "cuda"), ((("unroll-threshold", "100"),), "cuda"), ((("unroll-threshold", "150"),), "cuda")]
+    assert kept == [((), "cuda"), *(((("unroll-threshold", value),), "cuda") for value in ("100", "150", "200"))]
 
 
 def test_a_killed_server_is_replaced(tmp_path: Path) -> None:
