@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields
@@ -18,6 +17,7 @@ from pathlib import Path
 from r3bench.devices.cuda import survey
 from r3bench.devices.cuda.memory import CudaMemory
 from r3bench.errors import ReplayTimeout
+from r3bench.files import scratch
 from r3bench.model import Binary, LaunchConfig
 
 FAILED = 85
@@ -43,7 +43,7 @@ def _places(name: str, wheel: str) -> Iterator[Path]:
 
 def nothing(tool: Sequence[str], index: int, timeout_s: float) -> tuple[int, str]:
     """Open a GPU under a tool, and launch nothing: exit status and output. ReplayTimeout if it does not end."""
-    with tempfile.TemporaryDirectory(prefix="r3bench-watched-") as folder:
+    with scratch("r3bench-watched-") as folder:
         (Path(folder) / "job.json").write_text(json.dumps({"index": index}))
         return _ended(tool, folder, index, timeout_s, "nothing")
 
@@ -52,7 +52,7 @@ def launched(
     tool: Sequence[str], index: int, binary: Binary, memory: CudaMemory, launch: LaunchConfig, timeout_s: float
 ) -> tuple[int, str]:
     """Launch a kernel once on what was recorded: exit status and output. ReplayTimeout if it does not end."""
-    with tempfile.TemporaryDirectory(prefix="r3bench-watched-") as folder:
+    with scratch("r3bench-watched-") as folder:
         _write(Path(folder), index, binary, memory, launch)
         return _ended(tool, folder, index, timeout_s, binary.symbol)
 
