@@ -202,7 +202,7 @@ def test_time_that_runs_out_ends_the_tuning(tmp_path: Path) -> None:
 def test_progress_is_told(tmp_path: Path) -> None:
     lines: list[str] = []
     search(tmp_path, FakeServer(by_text(inverse_width=1.5)), progress=lines.append)
-    assert any("best 1.50x" in line and line.startswith("demo/smooth: ") for line in lines)
+    assert any("best ranked 1.50x" in line and line.startswith("demo/smooth: ") for line in lines)
     assert all("\n" not in line for line in lines)
 
 
