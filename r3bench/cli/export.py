@@ -18,6 +18,7 @@ def export(arguments: argparse.Namespace) -> int:
     """Gather the ledgers of the place and write them."""
     from r3bench.errors import LedgerError
     from r3bench.export import export as write
+    from r3bench.report.words import counted
 
     place = arguments.place
     if not place.exists():
@@ -26,5 +27,7 @@ def export(arguments: argparse.Namespace) -> int:
     if not ledgers:
         raise LedgerError(f"{place} holds no ledger; name the folder of a search's report, with its ledger/ inside")
     write(ledgers, arguments.target)
-    print(f"{arguments.target}: {len(ledgers)} ledgers; xarray reads it")
+    store = repr(str(arguments.target))
+    opened = f"zarr.storage.ZipStore({store})" if arguments.target.suffix == ".zip" else store
+    print(f"{arguments.target}: {counted(len(ledgers), 'ledger')}; xarray.open_zarr({opened}) reads it")
     return 0

@@ -7,7 +7,7 @@ from typing import Any
 
 from r3bench.nouns import decode
 from r3bench.report.marks import bounded, command, escape, folded, grid, short_grid
-from r3bench.report.words import disturbed, duration, marker, where_line, words
+from r3bench.report.words import begun, disturbed, duration, marker, where_line, words
 from r3bench.stats import Comparison, Decision, ratio
 from r3bench.symbols import full_name
 
@@ -86,7 +86,7 @@ def layouts(document: Mapping[str, Any]) -> Sequence[tuple[Sequence[Sequence[str
 def markdown(document: Mapping[str, Any]) -> str:
     """The comment on a pull request: verdict, table, machine, how to reproduce; every kernel's evidence folded."""
     guard, found = document["guard"], document["guard"]["kernels"]
-    title = guard["sentence"][:1].upper() + guard["sentence"][1:]
+    title = begun(guard["sentence"])
     head = [marker(document), f"## {escape(title)}", "", *short_grid(HEAD, [row(f) for f in found]), ""]
     launch = f" {LAUNCH}" if timed(found) else ""
     head += [f"{_sides(guard)}{launch} {escape(where_line(document), 1000)}", ""]

@@ -117,7 +117,7 @@ def mixed(results: Iterable[KernelResult]) -> list[str]:
             texts = files.setdefault(result.source, {})
             texts.setdefault(result.before, []).append(short_name(result.kernel))
     return [
-        f"{source} changed between searches ({' | '.join(', '.join(names) for names in texts.values())}): their times "
+        f"between searches {source} changed ({' | '.join(', '.join(names) for names in texts.values())}): their times "
         "have different baselines, and their patches do not combine; search again what is not of the working tree"
         for source, texts in files.items()
         if len(texts) > 1
@@ -132,7 +132,7 @@ def moved_on(results: Iterable[KernelResult]) -> list[str]:
         if result.before and place is not None and place.read_bytes() != result.before.encode(errors="surrogatepass"):
             files.setdefault(result.source, []).append(short_name(result.kernel))
     return [
-        f"{source} was changed after it was searched for {', '.join(names)}: what is said of them is of its earlier "
+        f"after it was searched for {', '.join(names)}, {source} was changed: what is said of them is of its earlier "
         "text, and their patches may not apply; search again"
         for source, names in files.items()
     ]

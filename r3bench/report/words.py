@@ -289,7 +289,12 @@ def damage_line(document: Mapping[str, Any]) -> str:
 
 
 def as_sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + "."
+    return f"{begun(text)}."
+
+
+def begun(text: str) -> str:
+    """Text with a capital where it begins with a word; a path, a kernel's name or a number stays as it is."""
+    return text[:1].upper() + text[1:] if re.match(r"[a-z]+[,:;]?( |$)", text) else text
 
 
 def one_line(text: str) -> str:

@@ -31,8 +31,8 @@ class Column:
 def write_run(path: PathLike, columns: Mapping[str, Column], attributes: Mapping[str, Any]) -> None:
     """Write a run in one step, in place of an earlier one at ``path``.
 
-    Columns of one dimension must be equally long. ``xarray.open_zarr`` reads it. CaptureError where it cannot be
-    written, or where anything else is there.
+    Columns of one dimension must be equally long. ``xarray.open_zarr`` reads it, a zip file as
+    ``zarr.storage.ZipStore(path)``. CaptureError where it cannot be written, or where anything else is there.
     """
     import xarray
 

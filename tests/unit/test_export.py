@@ -80,12 +80,13 @@ def test_every_evaluation_program_and_step_is_a_row(ledger: Path, tmp_path: Path
 def test_the_command_takes_the_folder_of_a_report(
     ledger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert main(["export", str(tmp_path), str(tmp_path / "run.zarr")]) == 0
+    assert capsys.readouterr().out.endswith(f": 1 ledger; xarray.open_zarr('{tmp_path}/run.zarr') reads it\n")
     assert main(["export", str(tmp_path), str(tmp_path / "run.zarr.zip")]) == 0
-    assert "1 ledgers" in capsys.readouterr().out
-    store = zarr.storage.ZipStore(tmp_path / "run.zarr.zip", mode="r")
-    with xarray.open_zarr(store) as run:
+    said = f": 1 ledger; xarray.open_zarr(zarr.storage.ZipStore('{tmp_path}/run.zarr.zip')) reads it\n"
+    assert capsys.readouterr().out.endswith(said)
+    with zarr.storage.ZipStore(f"{tmp_path}/run.zarr.zip") as store, xarray.open_zarr(store) as run:
         assert run.sizes["program"] == 3
-    store.close()
 
 
 def test_ledgers_without_a_search_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

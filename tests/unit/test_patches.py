@@ -151,7 +151,8 @@ def test_kernels_searched_from_different_texts_of_one_file_are_told() -> None:
     assert report.mixed([one, other]) == []
     document = report.document("demo", [one, other, later])
     (line,) = document["mixed"]
-    assert line.startswith("k.cu changed between searches (a, b | c): their times have different baselines")
+    assert line.startswith("between searches k.cu changed (a, b | c): their times have different baselines")
+    assert "\nBetween searches k.cu changed (a, b" in report.markdown(document)
     assert "do not combine; search again" in report.markdown(document)
     assert "do not combine; search again" in report.html(document)
 
@@ -169,7 +170,7 @@ def test_a_text_that_the_working_tree_no_longer_holds_is_told(
     document = report.document("demo", [one, other, elsewhere, replace(one, kernel="demo/d", before=one.after or "")])
     (line,) = document["moved_on"]
     assert line.startswith(
-        "k.cu was changed after it was searched for a, b: what is said of them is of its earlier text"
+        "after it was searched for a, b, k.cu was changed: what is said of them is of its earlier text"
     )
     report.write_document(document, tmp_path / "demo")
     assert cli.main(["report", str(tmp_path / "demo")]) == 0

@@ -15,7 +15,7 @@ import pytest
 from r3bench import report
 from r3bench.errors import FileError, LedgerError
 from r3bench.ledger import Arm, Ledger, Promotion, SourceResult
-from r3bench.report.words import speedup, words
+from r3bench.report.words import as_sentence, speedup, words
 from r3bench.stats import Decision, identical
 from tests.search.fake_server import comparison
 from tests.unit.demo import GUARD, IMPROVED, PLAIN, contest, refusal
@@ -414,3 +414,18 @@ def test_what_is_no_report_is_one_sentence(tmp_path: Path) -> None:
 def test_a_missing_ledger_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match=r"gone\.jsonl cannot be read"):
         report.write([tmp_path / "gone.jsonl"], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("the machine was busy", "The machine was busy."),
+        ("other: it failed", "Other: it failed."),
+        ("kernels/a.cu does not compile", "kernels/a.cu does not compile."),
+        ("halo_x does not replay", "halo_x does not replay."),
+        ("k.cu is gone", "k.cu is gone."),
+        ("1.2x slower", "1.2x slower."),
+    ],
+)
+def test_a_sentence_begins_with_a_capital_where_it_begins_with_a_word(text: str, sentence: str) -> None:
+    assert as_sentence(text) == sentence
