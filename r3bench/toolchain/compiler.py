@@ -7,14 +7,14 @@ import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
-from r3bench.errors import BuildError, BuildTimeout, Diagnostic, Unsupported, WorkerLost
+from r3bench.errors import BuildError, BuildTimeout, DeviceUnavailable, Diagnostic, R3Error, Unsupported, WorkerLost
 from r3bench.locks import Locks
 from r3bench.model import Binary, Configuration, Global, Target, content_id
 from r3bench.remix import BuildRequest
@@ -29,6 +29,9 @@ _OF_TARGET = {"cpu": (("disable-lsr", "true"),)}
 # Idle workers kept at least: a search comes back to its option sets, and all but 6 MB of a worker is the server's.
 _KEPT = 48
 _TRIES = 3  # of a job whose worker is killed
+_STARTS = 5  # of a server that is killed before it gives what it is asked for
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +75,7 @@ class Compiler:
         # What was said of sources that took too long: under another configuration they would again.
         self._too_long: dict[str, str] = {}
         self._server = Server()
+        self._closed = False
         self._idle: list[Worker] = []
         self._lock = threading.Lock()
         self._building = Locks()
@@ -81,14 +85,17 @@ class Compiler:
     @property
     def host(self) -> Target:
         """The processor this machine has, as a target."""
-        return Target(device="cpu", arch=self._server.hello()["host_cpu"])
+        return Target(device="cpu", arch=self._hello["host_cpu"])
 
     def submit(self, request: BuildRequest) -> Future[Built]:
-        """Build in the background. The future raises BuildError (or Unsupported) where the request is at fault."""
-        return self._threads.submit(self._build, request)
+        """Build in the background. The future raises BuildError (or Unsupported) where the request is at fault,
+        CancelledError where the compiler is closed meanwhile, and DeviceUnavailable where none can be started."""
+        return self._threads.submit(self._build_unless_closed, request)
 
     def close(self) -> None:
-        """Drop what has not begun, end the workers; idempotent."""
+        """Drop what has not ended, end the workers; idempotent."""
+        with self._lock:
+            self._closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._server.close()
         self._threads.shutdown()
@@ -106,6 +113,13 @@ class Compiler:
         self.close()
 
     # -- one request ------------------------------------------------------------------------------------------------
+
+    def _build_unless_closed(self, request: BuildRequest) -> Built:
+        try:
+            return self._build(request)
+        except R3Error:
+            self._check_open()
+            raise
 
     def _build(self, request: BuildRequest) -> Built:
         start = time.perf_counter()
@@ -140,10 +154,10 @@ class Compiler:
 
     def _ir_key(self, request: BuildRequest) -> str:
         source = request.files, request.main, request.flags, _frontend_arch(request.target)
-        return _source_key(self._server.hello()["fingerprint"], "ir", *source, *_if_checked(request))
+        return _source_key(self._hello["fingerprint"], "ir", *source, *_if_checked(request))
 
     def _key(self, *parts: Any) -> str:
-        return content_id(self._server.hello()["fingerprint"], *parts)
+        return content_id(self._hello["fingerprint"], *parts)
 
     def _ir(self, key: str, request: BuildRequest) -> str:
         """The source's IR: one front end call serves every configuration of a source."""
@@ -264,15 +278,35 @@ class Compiler:
                 if worker.kind == (options, role):
                     self._idle.remove(worker)
                     return worker
-            if not self._server.alive():
-                self._replace_server()
-        return self._server.fork(options, role, self._memory_bytes)
+        return self._served(lambda server: server.fork(options, role, self._memory_bytes))
 
-    def _replace_server(self) -> None:
-        while self._idle:
-            self._idle.pop().end()
-        self._server.close()
-        self._server = Server()
+    @cached_property
+    def _hello(self) -> dict[str, str]:
+        """What every compile server of this process says of itself."""
+        return self._served(Server.hello)
+
+    def _served(self, ask: Callable[[Server], T], starts: int = _STARTS) -> T:
+        """What the compile server gives; where one was killed or stood still, which is nobody's fault, another does."""
+        try:
+            return ask(self._living_server())
+        except WorkerLost as lost:
+            if starts == 1:
+                raise DeviceUnavailable(f"{lost} each of {_STARTS} times: see what kills it") from lost
+        return self._served(ask, starts - 1)
+
+    def _living_server(self) -> Server:
+        with self._lock:
+            self._check_open()
+            if not self._server.alive():
+                while self._idle:
+                    self._idle.pop().end()
+                self._server.close()
+                self._server = Server()
+            return self._server
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise CancelledError("the compiler was closed")
 
     def _give(self, worker: Worker) -> None:
         """Keep a worker for the next request with its options; where there are too many the one goes that was asked

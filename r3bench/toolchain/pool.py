@@ -26,11 +26,15 @@ _KILLED = "it was ended by SIGKILL"
 
 
 class Server:
-    """The compile server process; it forks workers. Its first message says who it is (``hello``)."""
+    """The compile server process; it forks workers. Its first message says who it is (``hello``).
+
+    Asked when it has ended, it raises WorkerLost: another takes over. One that stands still is ended.
+    """
 
     def __init__(self) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._lock = threading.Lock()
+        self._control.settimeout(_START_S)
+        self._lock = threading.RLock()
         self._log = os.memfd_create("r3bench-compile-server")
         path = [entry or os.getcwd() for entry in sys.path]
         # A session of its own: ctrl-C in the terminal is the parent's to handle.
@@ -46,28 +50,23 @@ class Server:
         self._hello: dict[str, str] | None = None
 
     def hello(self) -> dict[str, str]:
+        """Who it is; DeviceUnavailable where it cannot start."""
         with self._lock:
             if self._hello is None:
-                self._control.settimeout(_START_S)
                 self._hello = {key: str(value) for key, value in self._reply().items()}
             return self._hello
 
     def fork(self, options: Options, role: str, memory_bytes: int) -> Worker:
-        """A fresh worker with these LLVM options, for jobs of this role alone. WorkerLost if the server ended."""
-        self.hello()
+        """A fresh worker with these LLVM options, for jobs of this role alone."""
         ours, theirs = socket.socketpair()
         log = os.memfd_create("r3bench-compile-worker")
-        request = json.dumps({"options": options, "role": role, "memory_bytes": memory_bytes}).encode()
         try:
-            with self._lock, theirs:
-                socket.send_fds(self._control, [request], [theirs.fileno(), log])
-                pid = int(self._reply()["pid"])
-        except (OSError, DeviceUnavailable) as error:
+            with theirs:
+                wanted = {"options": options, "role": role, "memory_bytes": memory_bytes}
+                pid = int(self._ask(wanted, theirs.fileno(), log)["pid"])
+        except (WorkerLost, DeviceUnavailable):
             ours.close()
             os.close(log)
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_END_S)
-                raise WorkerLost("the compile server was ended") from error
             raise
         return Worker(self, pid, ours, log, (options, role))
 
@@ -76,32 +75,49 @@ class Server:
 
     def reap(self, pid: int) -> int:
         """The wait status of a worker that has ended or was killed, as it is when the server is gone."""
-        with self._lock, suppress(OSError, DeviceUnavailable):
-            self._control.send(json.dumps({"reap": pid}).encode())
-            return int(self._reply()["status"])
+        with suppress(WorkerLost):
+            return int(self._ask({"reap": pid})["status"])
         return signal.SIGKILL
+
+    def _ask(self, request: dict[str, Any], *fds: int) -> dict[str, Any]:
+        with self._lock:
+            self.hello()
+            with suppress(OSError):  # no reply comes then
+                socket.send_fds(self._control, [json.dumps(request).encode()], fds)
+            return self._reply()
 
     def _reply(self) -> dict[str, Any]:
         try:
             message = self._control.recv(1 << 16)
         except TimeoutError:
+            self._process.kill()  # a reply that comes late would be taken for that to the next request
             message = b""
-        if not message:
-            raise DeviceUnavailable(f"the compile server ended or does not answer: {_last_line(self._log)}")
-        reply: dict[str, Any] = json.loads(message)
-        return reply
+        except OSError:
+            message = b""
+        if message:
+            reply: dict[str, Any] = json.loads(message)
+            return reply
+        killed = self._wait() == -signal.SIGKILL
+        if self._hello or killed or self._control.fileno() < 0:
+            raise WorkerLost("the compile server was ended")
+        raise DeviceUnavailable(f"the compile server cannot start: {_last_line(self._log)}")
+
+    def _wait(self) -> int:
+        """Its exit code, once it has ended; it is made to where it does not by itself."""
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(_END_S)
+        self._process.kill()
+        return self._process.wait()
 
     def close(self) -> None:
-        """End the server and, through it, every worker; idempotent."""
-        if self._control.fileno() < 0:
-            return
-        self._control.close()
-        try:
-            self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        os.close(self._log)
+        """End the server and, through it, every worker; who waits for a reply stops waiting. Idempotent."""
+        with suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)
+        self._wait()
+        with self._lock:
+            if self._control.fileno() >= 0:
+                self._control.close()
+                os.close(self._log)
 
 
 class Worker:

@@ -11,17 +11,18 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from r3bench.errors import BuildError, BuildTimeout
+from r3bench.errors import BuildError, BuildTimeout, DeviceUnavailable
 from r3bench.model import Configuration, Specialization, facts_of
 from r3bench.space import OPTIONS, Options
-from r3bench.toolchain import Compiler, cache
+from r3bench.toolchain import Compiler, cache, pool
 from r3bench.toolchain.job import FrontendJob, Job, PrepareJob
-from r3bench.toolchain.pool import Worker
+from r3bench.toolchain.pool import Server, Worker
 from tests.unit.build_case import CUDA, SAXPY, SHARING, build, request
 
 POW = 'extern "C" __global__ void k(float* y) { y[0] = __builtin_elementwise_pow(y[0], y[1]); }'
@@ -132,6 +133,49 @@ def test_a_killed_server_is_replaced(tmp_path: Path) -> None:
         os.kill(server, signal.SIGKILL)
         assert gone(workers)
         assert build(compiler, SAXPY + "//").module
+
+
+def test_a_server_killed_before_it_says_who_it_is_is_replaced(tmp_path: Path) -> None:
+    with Compiler(1, cache=tmp_path) as compiler:
+        os.kill(compiler._server._process.pid, signal.SIGKILL)
+        assert build(compiler).module
+
+
+def test_a_server_that_stands_still_is_ended_and_replaced(tmp_path: Path) -> None:
+    with Compiler(1, cache=tmp_path) as compiler:
+        assert compiler.host
+        server = compiler._server
+        server._control.settimeout(0.1)
+        os.kill(server._process.pid, signal.SIGSTOP)
+        assert build(compiler).module
+        assert gone([server._process.pid])
+
+
+@pytest.mark.parametrize(
+    ("boot", "said"),
+    [
+        ("raise SystemExit('no LLVM here')", "the compile server cannot start: no LLVM here"),
+        ("import os; os.kill(os.getpid(), 9)", "the compile server was ended each of 5 times"),
+    ],
+)
+def test_a_server_that_cannot_start_is_told_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boot: str, said: str
+) -> None:
+    monkeypatch.setattr(pool, "_BOOT", boot)
+    with Compiler(1, cache=tmp_path) as compiler:
+        for _ in range(2):
+            with pytest.raises(DeviceUnavailable, match=said):
+                build(compiler)
+
+
+def test_builds_are_cancelled_where_the_compiler_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, fork = threading.Event(), Server.fork
+    monkeypatch.setattr(Server, "fork", lambda *what: begun.set() or fork(*what))
+    with Compiler(1, cache=tmp_path) as compiler:
+        running, waiting = compiler.submit(request(HEAVY, "k")), compiler.submit(request())
+        assert begun.wait(60)
+    assert isinstance(running.exception(), CancelledError)
+    assert waiting.cancelled()
 
 
 def test_close_ends_every_process(tmp_path: Path) -> None:
