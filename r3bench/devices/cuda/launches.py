@@ -196,9 +196,11 @@ class Launches:
         times: int,
         stops: Sequence[tuple[int, float]],
         prepare: Callable[[], object],
+        renew: Callable[[], object] | None = None,
     ) -> list[float]:
         """So many times: ``prepare``, then launch once on each copy, in one graph; nanoseconds for all of them. No more
-        after one of ``stops`` if each took longer than it says: only there the host waits.
+        after one of ``stops`` if each took longer than it says: only there the host waits. Where ``renew`` is all that
+        is to be done from the second on, it is part of the graph: to start that is all that a window takes of the host.
 
         The first launch counts as the mean of the others; a launch that is alone, less what its being alone costs.
         Variables that the recorded kernel writes are carried between launches within the graph, others around it.
@@ -206,20 +208,42 @@ class Launches:
         kernel = self._ready(identity, copies, shape)
         carried = [symbol for symbol in copies[0].variables if symbol in written and kernel.variable(symbol)]
         launches = [partial(self._step, kernel, copy, shape, carried) for copy in copies]
-        found: list[float] = []
-        for enough, longest in (*stops, (times, 0.0)):
-            pairs = self._pairs(enough)[len(found) :]
-            for events in pairs:
-                prepare()  # a graph with copies in it can be made only when memory is open
-                self._move_variables(kernel, copies[0], inward=True)
-                self._graph((identity, key, shape), launches).start(self._stream, events)
-            call(cuda.cuStreamSynchronize, self._stream)
-            found += [self._whole(_elapsed(*events), len(copies)) for events in pairs]
-            if min(found) > longest:
-                break
+
+        def begin(how: Callable[[], object]) -> None:
+            how()
+            self._move_variables(kernel, copies[0], inward=True)
+
+        def prepared() -> Graph:
+            begin(prepare)  # a graph with copies in it can be made only when memory is open
+            return self._graph((identity, key, shape), launches)
+
+        if renew is None:
+            found = self._timed_until((*stops, (times, 0.0)), len(copies), prepared)
+        else:
+            prepare()
+            graph = self._captured(launches, partial(begin, renew))
+            try:
+                found = self._timed_until((*stops, (times, 0.0)), len(copies), lambda: graph)
+            finally:
+                graph.destroy()  # the tables that are in it do not stay where they are
         if copies[0].variables and not carried:
             self._move_variables(kernel, copies[-1], inward=False)
             call(cuda.cuStreamSynchronize, self._stream)
+        return found
+
+    def _timed_until(
+        self, stops: Sequence[tuple[int, float]], launches: int, graph: Callable[[], Graph]
+    ) -> list[float]:
+        """Nanoseconds of windows, up to the first of the stops that each of them took longer than."""
+        found: list[float] = []
+        for enough, longest in stops:
+            pairs = self._pairs(enough)[len(found) :]
+            for events in pairs:
+                graph().start(self._stream, events)
+            call(cuda.cuStreamSynchronize, self._stream)
+            found += [self._whole(_elapsed(*events), launches) for events in pairs]
+            if min(found) > longest:
+                break
         return found
 
     def _whole(self, elapsed: float, launches: int) -> float:
@@ -269,10 +293,11 @@ class Launches:
         self._launch(kernel, copy, shape)
         self._move(kernel, copy, carried, inward=False)
 
-    def _captured(self, launches: Sequence[Callable[[], None]]) -> Graph:
+    def _captured(self, launches: Sequence[Callable[[], None]], before: Callable[[], object] = lambda: None) -> Graph:
         """A graph of launches, with an event after the first of several and one after the last."""
         ((begin, end),) = self._pairs(1)
         with self._capturing() as graphs:
+            before()
             for number, launch in enumerate(launches):
                 if number == min(1, len(launches) - 1):
                     first = self._record(begin)

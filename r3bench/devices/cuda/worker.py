@@ -191,7 +191,7 @@ class Worker:
             self._prepare(message, places, readable)
 
         how = copies, identities, shape, message["written"], message["windows"], message["stops"], prepare
-        ns = self.launches.windows(kernel, *how)
+        ns = self.launches.windows(kernel, *how, partial(self._renew, message) if readable else None)
         return {"ns": ns, "rows": None if rules is None else self.units.compare(message["judged"], rules)}
 
     @staticmethod
@@ -201,6 +201,12 @@ class Worker:
         but its copies."""
         held = frozenset(copy.contents.place for copy in copies)
         return frozenset() if windows == 1 or any(place.host for place in held) else held
+
+    def _renew(self, message: Message) -> None:
+        """Restore what has to be and flush the caches, where access is as it was left."""
+        self.units.restore(message["restore"])
+        if message["evict"]:
+            self.evict()
 
     def _prepare(self, message: Message, places: frozenset[Place], readable: frozenset[Place] = frozenset()) -> None:
         """Restore what has to be, and close everything else: while caches are flushed, which reads none of it."""
