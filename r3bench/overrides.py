@@ -23,7 +23,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,9 +54,22 @@ def tolerance_path(capture: str | Path) -> Path:
     return path.with_name(path.name.removesuffix(".zip").removesuffix(".zarr") + ".tolerance.toml")
 
 
+class Beside(NamedTuple):
+    """The tolerances' text that lies beside a capture at one time, and what names that and the capture's content."""
+
+    text: str | None
+    identity: str
+
+
+def beside(capture: Capture) -> Beside:
+    """As it is now. CaptureError where it cannot be read."""
+    text = tolerances_text(capture)
+    return Beside(text, content_id(capture.content_hash, text))
+
+
 def id_of(capture: Capture) -> str:
     """Names a capture's content and the tolerances that lie beside it now. CaptureError where they cannot be read."""
-    return content_id(capture.content_hash, tolerances_text(capture))
+    return beside(capture).identity
 
 
 def tolerances_text(capture: Capture) -> str | None:
@@ -69,18 +82,21 @@ def tolerances_text(capture: Capture) -> str | None:
         raise CaptureError(f"{path} cannot be read ({error.strerror}); correct or remove it.") from error
 
 
-def tolerances_for(capture: Capture, unit: ReplayUnit, expected: Mapping[str, Bytes]) -> dict[str, Tolerance]:
-    """The tolerances written beside a capture for a unit's buffers; empty if there is no such file.
+def tolerances_for(
+    capture: Capture, unit: ReplayUnit, expected: Mapping[str, Bytes], written: Beside | None = None
+) -> dict[str, Tolerance]:
+    """The tolerances ``written`` beside a capture (default: now) for a unit's buffers; empty if there is no such file.
 
     ``expected`` holds what the launch left behind. CaptureError if the file cannot be read, names a buffer that no unit
     has, allows an integer buffer to differ, or allows so much that nothing would be checked.
     """
     path = tolerance_path(capture.path)
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    text, _ = written or beside(capture)
+    if text is None:
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    try:
+        tables = tomllib.loads(text.encode("utf-8", "surrogateescape").decode())
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise CaptureError(f"{path} cannot be read as TOML ({error}); correct or remove it.") from error
     known = sorted({buffer.name for each in capture.units for buffer in buffers(each)})
     unknown = [name for name in tables if name not in known]

@@ -34,6 +34,11 @@ def again(action: Callable[[], T], tries: int = 3) -> T:
     return again(action, tries - 1)
 
 
+def by_chance(error: BaseException | None) -> bool:
+    """Whether this is no candidate's fault: a worker was killed, be it at every try."""
+    return error is not None and (not isinstance(error, CandidateFailure) or isinstance(error.__cause__, WorkerLost))
+
+
 def attempt(action: Callable[[], T]) -> T | Failure:
     """What ``action`` gives, or the verdict on a candidate that failed in it; begun anew where a worker is lost."""
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle
@@ -17,9 +17,10 @@ from r3bench.devices import Bytes, Device, Kernel, Memory, Tried, Windows
 from r3bench.errors import CandidateFailure, CaptureError, LaunchError
 from r3bench.model import Binary, Capture, LaunchConfig, ReplayUnit, Status, Verdict
 from r3bench.original import MARGIN, Original, gross, observe, unexplained
-from r3bench.overrides import id_of, tolerances_for
+from r3bench.overrides import Beside, beside, tolerances_for
 from r3bench.parts import in_parts
 from r3bench.perturb import NUDGES, nudged
+from r3bench.replay.failures import by_chance
 from r3bench.toolchain import Built
 from r3bench.windows import Arm, Ring, classify, procedure_for
 
@@ -56,15 +57,19 @@ def _changed(before: Bytes, after: Bytes, part: slice) -> int:
     return int(np.count_nonzero(before[part] != after[part]))
 
 
-def read_material(capture: Capture, unit: int, room: store.Room = store.in_memory) -> Material:
-    """Read a unit from the store into a ``room``. CaptureError if it has no such unit, is damaged, or has no room."""
-    held = _unit(capture, unit)
-    identity, contents = id_of(capture), store.contents(capture, unit, room)
+def read_material(
+    capture: Capture, unit: int, room: store.Room = store.in_memory, written: Beside | None = None
+) -> Material:
+    """Read a unit from the store into a ``room``; tolerances are those ``written`` beside it (default: now).
+    CaptureError if it has no such unit, is damaged, or has no room."""
+    held, written = _unit(capture, unit), written or beside(capture)
+    contents = store.contents(capture, unit, room)
     for data in (*contents.before.values(), *contents.after.values()):
         data.flags.writeable = False  # so that a device may keep it by reference, once for all clones
     expected = {**contents.before, **contents.after}
-    tolerances = tolerances_for(capture, held, expected)
-    return Material(capture, held, contents.before, expected, store.sources(capture), tolerances, identity, room)
+    tolerances = tolerances_for(capture, held, expected, written)
+    texts = store.sources(capture)
+    return Material(capture, held, contents.before, expected, texts, tolerances, written.identity, room)
 
 
 def without_memory(capture: Capture, unit: int, texts: Mapping[str, str]) -> Material:
@@ -103,6 +108,10 @@ class Placement:
         self._probes: list[Memory] = []  # what it is verified on, from its first verification on
         self.refused: set[str] = set()  # changed inputs that the recorded kernel does not take
         self.borne: set[str] = set()  # wild ones on which it stays in its buffers
+
+    def renew(self, original: Future[Built]) -> None:
+        """Another build of the recorded kernel, where it was not measured yet: one may fail by nobody's fault."""
+        self._build = self._build and original
 
     @property
     def nbytes(self) -> int:
@@ -194,7 +203,8 @@ class Placement:
         if self._build is not None:
             with suppress(CandidateFailure):
                 self._observe(self.device.load(self._build.result().binary), timeout_s)
-            self._build = None
+            if not by_chance(self._build.exception()):
+                self._build = None
         return self._probes or (first, first)
 
     def _first(self) -> Memory:
@@ -225,11 +235,13 @@ class Placement:
 
     def _allocate_probes(self) -> None:
         """Both, or none where the device has no room for them."""
-        with suppress(LaunchError):
+        made = list[Memory]()
+        with suppress(LaunchError), ExitStack() as undone:
             for before in self.original.probes:
-                self._probes.append(self.device.allocate(self.material.unit, before))
-            return
-        self._release_probes()
+                made.append(self.device.allocate(self.material.unit, before))
+                undone.callback(self.device.release, made[-1])
+            undone.pop_all()
+            self._probes = made
 
     def _release_probes(self) -> None:
         while self._probes:

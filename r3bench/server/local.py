@@ -32,7 +32,7 @@ from r3bench.locks import Locks
 from r3bench.measure import Terms
 from r3bench.model import Capture, Level, Outcome, Status, Target, Variant, content_id
 from r3bench.original import Original
-from r3bench.overrides import id_of
+from r3bench.overrides import Beside, beside
 from r3bench.replay import (
     Builder,
     Material,
@@ -47,7 +47,7 @@ from r3bench.replay import (
     tried,
     without_memory,
 )
-from r3bench.replay.failures import again
+from r3bench.replay.failures import again, by_chance
 from r3bench.server.requests import Timing
 from r3bench.server.resident import Latest, Resident, TimingLock, host_room, timing_lock
 from r3bench.server.stages import GivingWay, Turns, Waits, when_all
@@ -189,6 +189,8 @@ class ReplayServer:
                 return replace(known, variant=content_id(variant), module=built.module, stages=built.stages)
             fastest = self._fastest.get(text) or ()
             found = self._evaluate(material, variant, builds, "rank", fastest, races=races)
+            if found.verdict.status is Status.FAULT:  # perhaps by nobody's fault: its worker was lost
+                return found
             behind = found.measurement is not None and not leads(found.measurement, fastest)
             self._replayed[(key, text) if behind else key] = found
             if found.measurement is not None and not behind:
@@ -275,7 +277,9 @@ class ReplayServer:
         """Build a variant for any target, this machine's or not; what was built does not run here."""
 
         def start() -> Future[Built]:
-            material = self._materials.get(key_of(capture, unit), lambda: self._read(capture, unit))
+            written = beside(capture)
+            key = key_of(capture, unit, written)
+            material = self._materials.get(key, lambda: self._read(capture, unit, written))
             return build(material, variant, target, self._compiler)
 
         return self._enter(start, lambda built, result: when_all([built], lambda: self._settle(built, result)))
@@ -364,12 +368,14 @@ class ReplayServer:
         return result
 
     def _prepare(self, capture: Capture, unit: int, variants: Sequence[Variant]) -> Prepared:
-        key = key_of(capture, unit)
+        written = beside(capture)
+        key = key_of(capture, unit, written)
         original = self._originals.get(key)
-        if original is None:  # it is built while memory is read, which takes longer
+        if original is None or (original.done() and by_chance(original.exception())):
+            # It is built while memory is read, which takes longer.
             described = without_memory(capture, unit, sources(capture))
             original = self._originals[key] = self._build(described, Variant())
-        material = self._materials.get(key, lambda: self._read(capture, unit))
+        material = self._materials.get(key, lambda: self._read(capture, unit, written))
         return material, [*(self._build(material, variant) for variant in variants), original]
 
     def _build(self, material: Material, variant: Variant) -> Future[Built]:
@@ -381,11 +387,11 @@ class ReplayServer:
         started.add_done_callback(self._forget)
         return started
 
-    def _read(self, capture: Capture, unit: int) -> Material:
+    def _read(self, capture: Capture, unit: int, written: Beside) -> Material:
         """A unit in memory or, where that would be more than is allowed for all of them, in files of a disk."""
         nbytes = sum(held.nbytes for each in capture.units[unit : unit + 1] for held in buffers(each))
         large = 2 * nbytes > (self._resident_bytes or 4 * host_room())
-        return read_material(capture, unit, on_disk(self._folder) if large else in_memory)
+        return read_material(capture, unit, on_disk(self._folder) if large else in_memory, written)
 
     def _forget(self, ended: Future[Built]) -> None:
         with self._guard:
@@ -447,7 +453,9 @@ class ReplayServer:
         others."""
         key = _key(material)
         with self._turns.alone():
-            yield self._placements.get(key, lambda: self._place(self.device, material, original))
+            placement = self._placements.get(key, lambda: self._place(self.device, material, original))
+            placement.renew(original)
+            yield placement
             self._placements.trim()
 
     @cached_property
@@ -510,9 +518,9 @@ def _cut_off(found: Outcome) -> bool:
     return found.measurement is not None and found.measurement.cut_ns is not None
 
 
-def key_of(capture: Capture, unit: int) -> Hashable:
-    """What names a unit while its capture and the tolerances beside it stay as they are."""
-    return capture.path, id_of(capture), unit
+def key_of(capture: Capture, unit: int, written: Beside | None = None) -> Hashable:
+    """What names a unit while its capture and the tolerances ``written`` beside it (default: now) stay as they are."""
+    return capture.path, (written or beside(capture)).identity, unit
 
 
 def _key(material: Material) -> Hashable:

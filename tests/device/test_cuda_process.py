@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -40,6 +41,31 @@ def test_a_killed_worker_is_told_from_one_that_failed(supply: Supply, monkeypatc
     monkeypatch.setenv("R3BENCH_ENDS_AT", "answering")
     with pytest.raises(WorkerLost, match="asking: it was killed by SIGKILL"):
         supply.ask(supply.worker(), {"op": "echo"}, "asking")
+
+
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [
+        (signal.SIGTERM, WorkerLost),
+        (signal.SIGHUP, WorkerLost),
+        (signal.SIGSEGV, DeviceFault),
+        (signal.SIGABRT, DeviceFault),
+    ],
+)
+def test_signals_that_others_send_are_nobodys_fault(
+    supply: Supply, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, error: type[Exception]
+) -> None:
+    monkeypatch.setenv("R3BENCH_ENDS_AT", "asked")
+    monkeypatch.setenv("R3BENCH_ENDS_BY", str(int(number)))
+    with pytest.raises(error, match=f"asking: it was killed by {number.name}"):
+        supply.ask(supply.worker(), {"op": "echo"}, "asking")
+
+
+def test_an_answer_that_is_none_ends_the_worker(supply: Supply, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("R3BENCH_ENDS_AT", "never")
+    with pytest.raises(DeviceFault, match="asking: it sent an answer that is none"):
+        supply.ask(supply.worker(), {"op": "junk"}, "asking")
+    assert supply.ask(supply.worker(), {"op": "echo"}, "asking") == {"op": "echo"}
 
 
 def test_every_thread_gets_the_answer_to_what_it_asked(supply: Supply, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Barrier, get_ident
 from typing import Any
 
 import numpy as np
@@ -506,3 +507,34 @@ def test_what_only_this_process_can_judge_is_not_for_the_queue(
     arguments = binary("double"), tries.first, tries.one.unit.launch, tries.windows, tries.one.before
     assert device.queue.tried(*arguments, scattered) is None
     assert "load" not in WORKERS[0].ops()
+
+
+class Met(set[int]):
+    """Numbers of which two threads have asked for one before either is told."""
+
+    def __init__(self, numbers: set[int]) -> None:
+        super().__init__(numbers)
+        self.both, self.asked = Barrier(2), set[int]()
+
+    def __contains__(self, number: object) -> bool:
+        found = super().__contains__(number)
+        if get_ident() not in self.asked:
+            self.asked.add(get_ident())
+            self.both.wait(60)
+        return found
+
+
+def test_a_copy_that_two_threads_miss_is_made_once(device: CudaDevice) -> None:
+    one, worker = lone(), WORKERS[0]
+    memory = device.allocate(one.unit, one.before)
+    made = worker.ops().count("make")
+    worker.copies = Met(set())
+    with ThreadPoolExecutor(2) as threads:
+        for each in [threads.submit(device._supply.memory, worker, memory) for _ in range(2)]:
+            each.result(60)
+    assert worker.ops().count("make") == made + 1
+
+
+def test_windows_have_the_time_of_those_that_may_be_long() -> None:
+    assert asked_module.limit_s(35, [(4, 1.0), (5, 5e5)], 10.0) == 50.0
+    assert asked_module.limit_s(7, [], 10.0) == 70.0

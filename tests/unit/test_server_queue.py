@@ -6,15 +6,17 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 from replay_case import FakeCompiler, capture, programs, until, variant
 
+from r3bench import store
 from r3bench.compare import Tolerance
 from r3bench.devices import Bytes, Kernel, Memory, Tried, Windows
-from r3bench.errors import WorkerLost
+from r3bench.errors import BuildError, WorkerLost
 from r3bench.model import (
     Binary,
     Capture,
@@ -22,12 +24,16 @@ from r3bench.model import (
     Difference,
     LaunchConfig,
     LaunchRule,
+    ReplayUnit,
     Status,
     Target,
     Variant,
 )
+from r3bench.overrides import tolerance_path
+from r3bench.remix import BuildRequest
 from r3bench.server import ReplayServer
 from r3bench.testing import FakeDevice
+from r3bench.toolchain import Built
 
 GPU = Target(device="cuda", arch="fake")
 
@@ -215,3 +221,82 @@ def test_what_lost_its_worker_to_another_request_has_the_device_alone_the_next_t
     device.loses = 4  # alone, it tries three times more
     found = opened.submit(recorded, variant("slow")).result(60)
     assert (found.verdict.status, found.measurement) == (Status.FAULT, None)
+
+
+def test_a_fault_that_may_be_nobodys_is_not_remembered(
+    queueing: tuple[Queueing, ReplayServer], recorded: Capture
+) -> None:
+    device, opened = queueing
+    device.loses = 4
+    found = [opened.submit(recorded, variant("quick"), timing="once").result(60).verdict.status for _ in range(2)]
+    assert found == [Status.FAULT, Status.MATCH]
+
+
+def test_a_worker_that_is_lost_while_a_unit_is_placed_leaves_no_memory_behind(
+    queueing: tuple[Queueing, ReplayServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, opened = queueing
+    own, allocate, released = capture(tmp_path), device.allocate, device.release
+    held, lost = list[Any](), list[int]()
+
+    def losing(unit: ReplayUnit, before: Mapping[str, Bytes]) -> Any:
+        if len(held) == 4 and not lost:  # the ring's first, two that were observed on, and the first to be kept
+            lost.append(len(held))
+            raise WorkerLost("killed")
+        held.append(allocate(unit, before))
+        return held[-1]
+
+    def releasing(memory: Any) -> None:
+        held.remove(memory)
+        released(memory)
+
+    monkeypatch.setattr(device, "allocate", losing)
+    monkeypatch.setattr(device, "release", releasing)
+    assert opened.submit(own, Variant(), 0, "none").result(60).verdict.status is Status.MATCH
+    assert (lost, len(held)) == ([4], 3)
+
+
+def test_the_recorded_kernel_is_built_again_where_its_build_was_killed(recorded: Capture) -> None:
+    device, compiler, killed = Queueing(), FakeCompiler(), list[BuildRequest]()
+    submit = compiler.submit
+
+    def killing(request: BuildRequest) -> Future[Built]:
+        if killed:
+            return submit(request)
+        killed.append(request)
+        ended: Future[Built] = Future()
+        error = BuildError("its compiler was killed")
+        error.__cause__ = WorkerLost("killed")
+        ended.set_exception(error)
+        return ended
+
+    compiler.submit = killing  # type: ignore[method-assign]
+    with ReplayServer(lambda: device, compiler=compiler) as opened:
+        for name in ("add", "quick", "slow"):
+            assert opened.submit(recorded, variant(name)).result(60).verdict.status is Status.MATCH
+        assert device.asked == ["slow"]  # from the second on the unit has memories to be tried on
+
+
+@pytest.mark.parametrize("loose", [True, False])
+def test_tolerances_that_change_while_a_unit_is_read_count_from_the_next_request_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loose: bool
+) -> None:
+    own = capture(tmp_path)
+    path, contents = tolerance_path(own.path), store.contents
+    texts = ["[x]\natol = 0.8\n", "[x]\natol = 0.7\n"][:: 1 if loose else -1]
+    path.write_text(texts[0])
+
+    def edited_meanwhile(*what: Any) -> Any:
+        found = contents(*what)
+        path.write_text(texts[1])
+        return found
+
+    with ReplayServer(Queueing, compiler=FakeCompiler()) as opened:
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "contents", edited_meanwhile)
+            found = [opened.submit(own, variant("nearly")).result(60).verdict.status]
+        for text in (texts[1], texts[0]):
+            path.write_text(text)
+            found.append(opened.submit(own, variant("nearly")).result(60).verdict.status)
+    expected = {True: Status.MATCH, False: Status.MISMATCH}
+    assert found == [expected[each] for each in (loose, not loose, loose)]

@@ -23,6 +23,7 @@ from r3bench.devices.cuda.requests import (
     check_binary,
     check_launch,
     differences_found,
+    limit_s,
     many_rules,
     nanoseconds,
     place_of,
@@ -275,14 +276,14 @@ class CudaDevice:
         judged: Memory | None = None,
         timeout_s: float = 60.0,
     ) -> list[float]:
-        """All of them with one request, which has as much time as all may take; so is the comparison of what will be
-        judged, by the rules that copies of the unit were compared by last."""
+        """All of them with one request, and the comparison of what will be judged, by the rules that copies of the unit
+        were compared by last."""
         held = [self._supply.own(memory) for memory in memories]
         for memory in held:
             self._to_restore(memory)
         how: dict[str, Any] = {"windows": times, "evict": flush, "stops": stops}
         how["judged"] = None if judged is None else self._supply.own(judged)
-        return nanoseconds(self._run(self._own_kernel(kernel), held, launch, times * timeout_s, **how))
+        return nanoseconds(self._run(self._own_kernel(kernel), held, launch, limit_s(times, stops, timeout_s), **how))
 
     def _own_kernel(self, kernel: Kernel) -> CudaKernel:
         if not isinstance(kernel, CudaKernel) or kernel.supply is not self._supply:

@@ -30,6 +30,9 @@ _SEND_TIMEOUT_S = 60
 _SETUP_TIMEOUT_S = 60.0
 
 
+# What somebody else ends a process with, and no fault of its own.
+ENDED_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
 # Workers of this process that are on a GPU: to themselves and to each other they are nobody else.
 OURS: set[int] = set()
 
@@ -150,6 +153,9 @@ class Worker:
                 for request in requests:
                     begin = perf_counter()
                     reply = self._answer(request.timeout_s or _SETUP_TIMEOUT_S)
+                    if not isinstance(reply.get("answer"), dict) or not isinstance(reply.get("seconds"), float):
+                        self.close()
+                        raise WorkerDied("it sent an answer that is none")
                     replies.append({**reply, "took": perf_counter() - begin, "waited": 0.0 if replies else waited})
                     if reply["answer"].get("lost"):
                         self._failed = True
@@ -243,7 +249,7 @@ class Worker:
             self.close()
         if status < 0:
             how = f"it was killed by {signal.Signals(-status).name}"
-            return WorkerDied(how, from_outside=status == -signal.SIGKILL)
+            return WorkerDied(how, from_outside=-status in ENDED_FROM_OUTSIDE)
         return WorkerDied(said[-1].strip() if said else f"it ended with exit code {status}")
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from r3bench.devices.cuda.requests import (
     check_binary,
     check_launch,
     differences_found,
+    limit_s,
     many_rules,
     nanoseconds,
     place_of,
@@ -58,7 +59,7 @@ class CudaQueue:
         self._supply.mine.ran = first
         how = {"windows": windows.times, "stops": windows.stops, "evict": windows.flush}
         once = trial.run(worker, [first], first, timeout_s)
-        timed = trial.run(worker, ring, judged, windows.times * timeout_s, **how)
+        timed = trial.run(worker, ring, judged, limit_s(windows.times, windows.stops, timeout_s), **how)
         loading = self._supply.loading(worker, trial.kernel)  # last, for contents that are missing go by the same file
         worker.kernels.add(trial.kernel.number)  # even where that fails: it is unloaded as others are
         return trial.told((first, judged), self._supply.replies(worker, loading, once, timed))

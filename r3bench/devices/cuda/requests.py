@@ -61,6 +61,11 @@ def running(
     }
 
 
+def limit_s(times: int, stops: Stops, timeout_s: float) -> float:
+    """How long so many windows may take, each as long as a launch: only short ones are beyond the last of the stops."""
+    return timeout_s * max((count for count, _ in stops), default=times)
+
+
 def nanoseconds(answer: Mapping[str, Any]) -> list[float]:
     """Those of windows."""
     return [max(1.0, float(ns)) for ns in answer["ns"]]

@@ -189,6 +189,8 @@ class Supply:
         if memory.number in worker.copies:
             return
         with self.guard:
+            if memory.number in worker.copies:  # another thread made it meanwhile
+                return
             self.contents(worker, memory.recorded.before)
             description = {**memory.description(), "as_recorded": self._first(worker, memory)}
             answer = self.ask(worker, {"op": "make", **description}, f"unit {memory.unit.index}")
