@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from r3bench.ledger import KernelResult, Ledger
     from r3bench.plugin.items import CaptureItem
 
+INTERRUPTED = pytest.ExitCode.INTERRUPTED.value
 RUNNING: pytest.StashKey[Running] = pytest.StashKey()
 
 
@@ -44,7 +45,7 @@ def _search(item: CaptureItem) -> None:
     if result.status == "interrupted":
         pytest_keyboard_interrupt()
         running.end()
-        raise KeyboardInterrupt
+        pytest.exit("the search was interrupted: the report says what it had found, --r3-resume goes on", INTERRUPTED)
     if result.status == "failed":
         raise Finding(f"{item.capture.name}: nothing to search: {result.detail}")
 

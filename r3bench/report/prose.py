@@ -85,8 +85,8 @@ fresh process; *failed*: the baseline itself does not replay; *interrupted*: sto
 - *patch alone*: the changed source under the default compiler and the recorded launch; *with configuration*: with the \
 compiler configuration and block shape found, and the source change where there is one. A dash: there is no such \
 candidate, or it adds nothing that is sure. In a row without a gain: the contest of the best \
-candidate, which claims nothing. Each was compared with the baseline on the launch of the search, one patch \
-at a time.
+candidate, which claims nothing; of an interrupted search without contests, its best *ranked* time. Each was compared \
+with the baseline on the launch of the search, one patch at a time.
 - *toolchain*: the recorded source under r3bench's default compiler, against the recorded machine code; \
 *own compiler*: the patched source as the application's own compiler builds it, which is what its users will have.
 - parts of a gain: by which factor each shortened the time when added to those before it: *toolchain*, *source* (the \

@@ -13,7 +13,7 @@ from r3bench.ledger import KernelResult
 from r3bench.report import guards
 from r3bench.report.documents import Document, Entry, result_of
 from r3bench.report.patches import gain_alone, in_the_tree, needs_words, overlap_words
-from r3bench.report.words import baseline_time, busy_line, in_contest, one_line, result_word, speedup
+from r3bench.report.words import baseline_time, busy_line, configured, in_contest, one_line, result_word, speedup
 from r3bench.symbols import short_name
 from r3bench.worktree import checkout
 
@@ -53,8 +53,7 @@ def _safe(rows: Iterable[Sequence[str]]) -> list[list[str]]:
 
 def row(result: KernelResult, to: str = " to ") -> list[str]:
     """Kernel, result, the two speedups with ``to`` between their bounds, the baseline's time."""
-    full = result.arm("patch and configuration") or result.arm("configuration")
-    speedups = [speedup(comparison, to) for comparison in (result.arm("patch"), full)]
+    speedups = speedup(result.arm("patch"), to), configured(result, to)
     return [short_name(result.kernel), result_word(result), *speedups, baseline_time(result)]
 
 

@@ -111,6 +111,21 @@ def speedup(comparison: Comparison | None, to: str = " to ") -> str:
     return f"{comparison.speedup:.{digits}f}x ({low:.{digits}f}{to}{high:.{digits}f})"
 
 
+def configured(result: KernelResult, to: str = " to ") -> str:
+    """The speedup with configuration; of a search that was interrupted before any contest its best ranked time."""
+    best_ns = _ranked_best(result) if result.status == "interrupted" and not result.arms else None
+    return f"ranked {duration(best_ns)}" if best_ns else speedup(with_configuration(result), to)
+
+
+def with_configuration(result: KernelResult) -> Comparison | None:
+    return result.arm("patch and configuration") or result.arm("configuration")
+
+
+def _ranked_best(result: KernelResult) -> float | None:
+    refused = _refused(result)
+    return min((s.best_ns for s in result.sources if s.best_ns and s.rule not in refused), default=None)
+
+
 def claimed(result: KernelResult) -> float:
     """The largest speedup that was claimed; 0 where none was."""
     faster = [arm.comparison for arm in result.arms if arm.comparison.decision is Decision.FASTER]

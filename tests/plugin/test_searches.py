@@ -183,6 +183,8 @@ def test_ctrl_c_ends_with_a_report_of_what_was_found(slow_project: pytest.Pytest
         output, _ = process.communicate(timeout=300)
     assert process.returncode == pytest.ExitCode.INTERRUPTED
     assert "report: reports/app/report.md" in output
+    assert "the search was interrupted: the report says what it had found, --r3-resume goes on" in output
+    assert "KeyboardInterrupt" not in output
     report = json.loads((slow_project.path / REPORT / "report.json").read_text())
     assert [kernel["status"] for kernel in report["kernels"]] == ["interrupted", "interrupted"]
     assert sum(kernel["evaluations"] for kernel in report["kernels"]) >= 5

@@ -15,6 +15,7 @@ import pytest
 from r3bench import report
 from r3bench.errors import FileError, LedgerError
 from r3bench.ledger import Arm, Ledger, Promotion, SourceResult
+from r3bench.report.terminal import row
 from r3bench.report.words import as_sentence, speedup, words
 from r3bench.stats import Decision, identical
 from tests.search.fake_server import comparison
@@ -429,3 +430,15 @@ def test_a_missing_ledger_is_one_sentence(tmp_path: Path) -> None:
 )
 def test_a_sentence_begins_with_a_capital_where_it_begins_with_a_word(text: str, sentence: str) -> None:
     assert as_sentence(text) == sentence
+
+
+def test_an_interrupted_search_without_contests_tells_its_best_ranked_time() -> None:
+    cut = replace(IMPROVED, status="interrupted", arms=(), after=None, configuration=None, promotions=())
+    assert row(cut) == ["k", "interrupted", "-", "ranked 9 us", "ranked 12.3 us"]
+    assert row(replace(cut, sources=())) == ["k", "interrupted", "-", "-", "ranked 12.3 us"]
+    assert row(replace(cut, arms=IMPROVED.arms))[3].startswith("1.75x"), "contests say more"
+    assert row(replace(cut, status="not improved"))[3] == "-"
+    document = report.document("demo", [cut])
+    assert "| k | interrupted | - | ranked 9 us |" in report.markdown(document)
+    assert "ranked 9 us" in report.html(document)
+    assert "ranked 9 us" in report.table(document)

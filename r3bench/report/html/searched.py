@@ -21,6 +21,7 @@ from r3bench.report.words import (
     baseline_time,
     best_time,
     busy_line,
+    configured,
     course,
     duration,
     held_out,
@@ -31,6 +32,7 @@ from r3bench.report.words import (
     source_name,
     speedup,
     warnings,
+    with_configuration,
     work_line,
 )
 from r3bench.stats import Comparison, Decision
@@ -104,18 +106,19 @@ def _kernels(kernels: Sequence[KernelResult]) -> tuple[list[str], list[list[Cell
 
 
 def _row(kernel: KernelResult) -> list[Cell | str]:
-    full = kernel.arm("patch and configuration") or kernel.arm("configuration")
+    alone, full = kernel.arm("patch"), with_configuration(kernel)
     name = element("a", full_name(kernel.kernel), href=f"#{anchor(kernel.kernel)}")
     return [
-        *(name, Cell(badge(result_word(kernel))), _gain(kernel.arm("patch")), _gain(full)),
+        *(name, Cell(badge(result_word(kernel)))),
+        *(Cell(speedup(alone), _gain(alone)), Cell(configured(kernel), _gain(full))),
         Cell(baseline_time(kernel), kernel.baseline_ns or 0.0),
         Cell(str(kernel.evaluations), kernel.evaluations),
     ]
 
 
-def _gain(comparison: Comparison | None) -> Cell:
-    value = comparison.speedup if comparison is not None and comparison.speedup is not None else 0.0
-    return Cell(speedup(comparison), value)
+def _gain(comparison: Comparison | None) -> float:
+    """What a column is sorted by."""
+    return (comparison.speedup or 0.0) if comparison is not None else 0.0
 
 
 def best_arm(kernel: KernelResult) -> Comparison | None:
