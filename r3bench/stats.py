@@ -307,18 +307,20 @@ def _equal(wanted: Any, found: Any) -> bool:
     return isclose(wanted, found, rel_tol=1e-9, abs_tol=1e-12) if isinstance(wanted, float) else bool(wanted == found)
 
 
-def ratio(compared: Comparison, interval: bool = True) -> str:
-    """The ratio of times as people say it, never below 1: ``1.120x slower (1.090 to 1.150)``.
+def ratio(compared: Comparison, interval: bool = True, *, same: bool = False) -> str:
+    """The ratio of times as people say it, never below 1: ``1.120x slower (1.090 to 1.150)``; of what is, or counts as,
+    the ``same``: ``0.998x the time (0.990 to 1.006)``.
 
     Of a contest that was timed.
     """
     assert compared.speedup
     assert compared.low
     assert compared.high
+    same |= compared.decision is Decision.SAME
     slower = compared.speedup < 1
     values = (compared.speedup, compared.low, compared.high)
-    value, *bounds = (1 / v if slower else v for v in values)
-    said = f"{value:.3f}x {'slower' if slower else 'faster'}"
+    value, *bounds = (1 / v if slower or same else v for v in values)
+    said = f"{value:.3f}x {'the time' if same else 'slower' if slower else 'faster'}"
     return f"{said} ({min(bounds):.3f} to {max(bounds):.3f})" if interval else said
 
 

@@ -18,7 +18,7 @@ from r3bench.commits import git, moved
 from r3bench.errors import CaptureError, TreeError
 from r3bench.files import write_text
 
-_FIELD = re.compile(r"^R3bench-(Kernel|Capture): (.+)$", re.MULTILINE)
+_FIELD = re.compile(r"^R3bench-(Kernel|Capture|Device): (.+)$", re.MULTILINE)
 _CHANGED = re.compile(r"^diff --git a/(.+) b/\1$", re.MULTILINE)
 WIDTH = 72  # characters of a commit message's lines
 
@@ -139,7 +139,8 @@ def read(patch: Path) -> str:
         raise TreeError(f"{patch} cannot be read ({error}): name a .patch that a search wrote") from error
     above = f"\n{text}".partition("\ndiff --git ")[0]
     fields = sorted(name for name, _ in _FIELD.findall(text))
-    if fields != ["Capture", "Kernel"] or len(_FIELD.findall(above)) != 2:
+    known = (["Capture", "Kernel"], ["Capture", "Device", "Kernel"])
+    if fields not in known or len(_FIELD.findall(above)) != len(fields):
         raise TreeError(f"{patch} does not say once, above its diff, which kernel it is for: name a search's .patch")
     return text
 
@@ -162,10 +163,11 @@ def next_steps(here: Path, text: str, base: str) -> Iterator[str]:
     Comparing comes first: a capture that was recorded again holds whatever the patched kernel does. All kernels of the
     application are compared: a patch may change a function that several of them call, and the search timed only one.
     """
-    capture = dict(_FIELD.findall(text))["Capture"]
-    changed = _CHANGED.findall(text)
+    fields = dict(_FIELD.findall(text))
+    capture, changed = fields["Capture"], _CHANGED.findall(text)
+    device = " --device cpu" if fields.get("Device") == "cpu" else ""  # where the gain was claimed
     yield f"changed: {', '.join(changed)}"
-    yield f"compare with the present captures: r3bench guard {base} --captures {shlex.quote(_folder(capture))}"
+    yield f"compare with the present captures: r3bench guard {base}{device} --captures {shlex.quote(_folder(capture))}"
     yield f"rebuild: {_rebuild(here, changed)}"
     yield f"record again, only if its results are meant to change: {_record(here, capture)}"
 

@@ -85,7 +85,7 @@ def _at(compared: Comparison, wider: float, ruling: Ruling) -> Ruling:
 
 
 def _sentence(compared: Comparison, gate: Gate, ruling: Ruling) -> str:
-    times = f"{ratio(compared)}, from {compared.blocks} blocks"
+    times = f"{ratio(compared, same=ruling is Ruling.SAME)}, from {compared.blocks} blocks"
     if compared.decision is Decision.UNSTABLE:
         return f"a second contest in a fresh process did not confirm it: {times}"
     if compared.in_noise:

@@ -31,12 +31,12 @@ def comparison_of(finding: Finding) -> Comparison | None:
     return decode(Comparison, finding["comparison"]) if finding["comparison"] else None
 
 
-def change(comparison: Comparison | None, interval: bool = True) -> str:
-    """How the head's time compares: ``1.120x slower (1.090 to 1.150)``; a dash where nothing was timed."""
+def change(comparison: Comparison | None, interval: bool = True, *, same: bool = False) -> str:
+    """How the head's time compares, as :func:`r3bench.stats.ratio` says it; a dash where nothing was timed."""
     if comparison is None or not (comparison.speedup and comparison.low and comparison.high):
         return "-"
     untimed = comparison.decision in (Decision.IDENTICAL, Decision.REFUSED)
-    return "-" if untimed else ratio(comparison, interval)
+    return "-" if untimed else ratio(comparison, interval, same=same)
 
 
 def evidence(comparison: Comparison) -> str:
@@ -49,7 +49,8 @@ def row(finding: Finding, *, interval: bool = True) -> list[str]:
     """Kernel, verdict, change, base and head time."""
     contest = comparison_of(finding)
     times = (contest.baseline_ns, contest.candidate_ns) if contest is not None else (None, None)
-    return [full_name(finding["kernel"]), finding["verdict"], change(contest, interval), *map(duration, times)]
+    changed = change(contest, interval, same=finding["verdict"] == Decision.SAME.value)
+    return [full_name(finding["kernel"]), finding["verdict"], changed, *map(duration, times)]
 
 
 def shared_notes(found: Sequence[Finding]) -> list[str]:

@@ -166,7 +166,8 @@ def patch(result: KernelResult, others: Iterable[KernelResult] = (), folder: Pat
     if result.configuration is not None:
         lines.append(f"The configuration that belongs to it is in {file_name(result.kernel)}.json.")
     lines += [f"{APPLY}git apply {_from_the_top(folder or Path(), file_name(result.kernel))}", ""]
-    lines += [f"R3bench-Kernel: {result.kernel}", f"R3bench-Capture: {result.capture}", ""]
+    lines += [f"R3bench-Kernel: {result.kernel}", f"R3bench-Capture: {result.capture}"]
+    lines += [f"R3bench-Device: {result.device}", ""]
     return "\n".join(no_control(line) for line in lines) + "\n" + change
 
 

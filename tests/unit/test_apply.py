@@ -59,11 +59,19 @@ def test_a_patch_is_applied_and_the_next_steps_are_told(tree: Path, capsys: pyte
     assert capsys.readouterr().out.splitlines() == [
         "reports/demo/k.patch applies",
         "changed: kernels/miniweather/kernels.cu",
-        "compare with the present captures: r3bench guard HEAD --captures captures/demo",
+        "compare with the present captures: r3bench guard HEAD --device cpu --captures captures/demo",
         "rebuild: make",
         "record again, only if its results are meant to change: python -m kernels.miniweather.record",
         "undo: git apply --reverse reports/demo/k.patch",
     ]
+
+
+def test_a_gain_on_a_gpu_is_compared_on_whatever_device_is_there(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report.write_application("demo", [replace(RESULT, device="cuda", target="sm_90")], tree / "reports")
+    assert main(["apply", "reports/demo/k.patch"]) == 0
+    assert "present captures: r3bench guard HEAD --captures captures/demo\n" in capsys.readouterr().out
 
 
 def test_what_is_applied_already_is_told_with_how_to_undo_it(
@@ -261,7 +269,7 @@ def test_what_no_search_wrote_is_refused(tree: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("below", [True, False])
-@pytest.mark.parametrize("name", ["Kernel: demo/other", "Capture: captures/demo/other.zarr"])
+@pytest.mark.parametrize("name", ["Kernel: demo/other", "Capture: captures/demo/other.zarr", "Device: cuda"])
 def test_what_a_patch_is_for_stands_once_and_above_the_diff(
     name: str, below: bool, tree: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -293,7 +301,7 @@ def test_a_pull_request_is_a_branch_a_commit_and_a_text(tree: Path, capsys: pyte
     body = (tree / "reports/demo/k.body.md").read_text()
     assert "your own compiler, on the patched source: not measured" in body
     base = git("rev-parse", "--short", "main").strip()
-    compare = f"compare with the present captures: r3bench guard {base} --captures captures/demo"
+    compare = f"compare with the present captures: r3bench guard {base} --device cpu --captures captures/demo"
     assert f"- {compare}\n" in body
     assert "git apply" not in body + message
     assert capsys.readouterr().out.splitlines() == [
@@ -323,7 +331,8 @@ def test_a_commit_has_a_short_subject_and_wrapped_lines(tree: Path) -> None:
     assert max(map(len, (subject, *lines))) <= 72
     assert " ".join(message.split("\n\n")[1].split()) == f"demo/k: {description}"
     assert "in   any" not in message
-    assert git("show", "-s", "--format=%(trailers:only,unfold)").split("\n")[:2] == [
+    assert git("show", "-s", "--format=%(trailers:only,unfold)").split("\n")[:3] == [
         "R3bench-Kernel: demo/k",
         "R3bench-Capture: captures/demo/k.zarr",
+        "R3bench-Device: cpu",
     ]

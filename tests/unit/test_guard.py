@@ -273,6 +273,7 @@ def test_a_wider_absolute_gate_may_leave_it_unclear() -> None:
     assert rule(slower, Gate(absolute_ns=100))[0] is Ruling.SLOWER
     assert rule(slower, Gate(absolute_ns=180))[0] is Ruling.UNCLEAR
     assert rule(slower, Gate(absolute_ns=260))[0] is Ruling.SAME
+    assert "slower" not in rule(slower, Gate(absolute_ns=260))[1]
 
 
 # -- documents ------------------------------------------------------------------------------------------------------

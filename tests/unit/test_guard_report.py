@@ -6,6 +6,7 @@ from r3bench import report
 from r3bench.nouns import encode
 from r3bench.report import guards
 from r3bench.stats import identical
+from tests.search.fake_server import comparison
 from tests.unit.demo import GUARD, GUARDED
 
 
@@ -59,6 +60,21 @@ def test_a_guard_says_a_ratio_in_one_way() -> None:
     texts = (report.table(GUARD, 100), report.markdown(GUARD), report.html(GUARD))
     assert all("1.250x slower" in text for text in texts)
     assert not any("0.80x" in text for text in texts)
+
+
+def test_what_is_the_same_is_called_neither_slower_nor_faster() -> None:
+    near = {**GUARDED, "verdict": "same", "detail": "", "comparison": encode(comparison(1 / 1.02)), "fails": False}
+    small = {**near, "comparison": encode(comparison(1 / 1.25))}  # but by less than an absolute gate
+    document = {
+        **GUARD,
+        "guard": {**GUARD["guard"], "sentence": "no kernel was found slower", "kernels": [near, small]},
+    }
+    assert guards.row(near)[1:3] == ["same", "1.020x the time (1.010 to 1.030)"]
+    assert guards.row(small)[1:3] == ["same", "1.250x the time (1.238 to 1.262)"]
+    for text in (report.table(document), report.markdown(document), report.html(document)):
+        assert "1.020x slower" not in text
+        assert "1.020x the time (1.010 to 1.030)" in text
+    assert "- same, 1.020x the time (1.010 to 1.030) at" in report.markdown(document)
 
 
 def test_what_was_not_timed_is_said_once() -> None:

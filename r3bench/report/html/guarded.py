@@ -51,10 +51,11 @@ def _timed(finding: Finding) -> bool:
 def _row(finding: Finding) -> list[Cell | str]:
     contest_ = guards.comparison_of(finding)
     times = (contest_.baseline_ns, contest_.candidate_ns) if contest_ is not None else (None, None)
-    change = Cell(guards.change(contest_), (contest_.speedup or 0.0) if contest_ is not None else 0.0)
+    name, verdict, said, *_ = guards.row(finding)
+    change = Cell(said, (contest_.speedup or 0.0) if contest_ is not None else 0.0)
     return [
-        full_name(finding["kernel"]),
-        Cell(badge(finding["verdict"])),
+        name,
+        Cell(badge(verdict)),
         change,
         *(Cell(duration(ns), ns or 0.0) for ns in times),
     ]
