@@ -273,12 +273,18 @@ class Compiler:
         return header, blob
 
     def _take(self, options: Options, role: str) -> Worker:
-        with self._lock:
-            for worker in reversed(self._idle):
-                if worker.kind == (options, role):
-                    self._idle.remove(worker)
-                    return worker
+        while (worker := self._idle_one((options, role))) is not None:
+            if worker.alive():
+                return worker
+            worker.end()
         return self._served(lambda server: server.fork(options, role, self._memory_bytes))
+
+    def _idle_one(self, kind: tuple[Options, str]) -> Worker | None:
+        with self._lock:
+            found = next((worker for worker in reversed(self._idle) if worker.kind == kind), None)
+            if found is not None:
+                self._idle.remove(found)
+            return found
 
     @cached_property
     def _hello(self) -> dict[str, str]:

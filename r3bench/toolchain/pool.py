@@ -130,6 +130,17 @@ class Worker:
         self.kind = kind
         self.asked = 0
 
+    def alive(self) -> bool:
+        """Whether it still listens; an idle worker says nothing, so anything to read is its end."""
+        self._channel.settimeout(0)
+        try:
+            self._channel.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return self._server.alive()  # its workers end with it, and may not have yet
+        except OSError:
+            return False
+        return False
+
     def ask(
         self,
         request: bytes,

@@ -102,14 +102,18 @@ def test_a_build_that_takes_too_much_memory_fails_alone(tmp_path: Path) -> None:
         assert build(compiler).module
 
 
-def test_a_worker_killed_while_idle_is_replaced(tmp_path: Path) -> None:
-    before = children(os.getpid())
-    with Compiler(1, cache=tmp_path) as compiler:
-        build(compiler)
-        (server,) = (pid for pid in children(os.getpid()) if pid not in before)
-        for pid in children(server):
+@pytest.mark.parametrize("killed", ["workers", "server"])
+def test_workers_killed_while_idle_are_replaced_however_many_they_are(tmp_path: Path, killed: str) -> None:
+    with Compiler(1, cache=tmp_path, assemble=False) as compiler:
+        idle = [compiler._take((), role) for role in ("frontend", "cuda") for _ in range(4)]
+        for worker in idle:
+            compiler._give(worker)
+        pids = [worker._pid for worker in idle]
+        for pid in pids if killed == "workers" else [compiler._server._process.pid]:
             os.kill(pid, signal.SIGKILL)
-        assert build(compiler, SAXPY + "//").module
+        assert gone(pids)
+        assert build(compiler).module
+        assert not any(worker in compiler._idle for worker in idle)
 
 
 def test_the_workers_that_are_asked_most_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,17 +126,6 @@ def test_the_workers_that_are_asked_most_stay(tmp_path: Path, monkeypatch: pytes
         kept = [worker.kind for worker in compiler._idle]
     assert first == [((), "frontend"), ((), "cuda")]
     assert kept == [((), "cuda"), *(((("unroll-threshold", value),), "cuda") for value in ("100", "150", "200"))]
-
-
-def test_a_killed_server_is_replaced(tmp_path: Path) -> None:
-    before = children(os.getpid())
-    with Compiler(1, cache=tmp_path) as compiler:
-        build(compiler)
-        (server,) = (pid for pid in children(os.getpid()) if pid not in before)
-        workers = children(server)
-        os.kill(server, signal.SIGKILL)
-        assert gone(workers)
-        assert build(compiler, SAXPY + "//").module
 
 
 def test_a_server_killed_before_it_says_who_it_is_is_replaced(tmp_path: Path) -> None:
