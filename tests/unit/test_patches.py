@@ -11,6 +11,8 @@ import pytest
 
 from r3bench import cli, report
 from r3bench.ledger import Arm, KernelResult
+from r3bench.report.documents import result_of
+from r3bench.report.patches import gain_alone
 from r3bench.stats import Decision
 from tests.unit.demo import AFTER, BEFORE, IMPROVED, PLAIN, contest, edited
 
@@ -210,3 +212,13 @@ def test_an_older_patch_of_a_kernel_goes_with_its_gain(tmp_path: Path) -> None:
     assert sorted(p.name for p in (tmp_path / "demo").iterdir()) == [*("k.json", "k.patch"), *FILES]
     report.write_application("demo", [replace(PLAIN, kernel="demo/k")], tmp_path)
     assert sorted(p.name for p in (tmp_path / "demo").iterdir()) == FILES
+
+
+def test_the_example_has_the_patches_of_its_document() -> None:
+    place = Path(__file__).parents[2] / "reports/example"
+    entries = [entry for entry in report.load(place / "report.json")["kernels"] if entry["patch_file"]]
+    for entry in entries:
+        above, _, change = (place / entry["patch_file"]).read_text().partition("diff --git ")
+        assert f"diff --git {change}" == entry["diff"]
+        assert ("It gains only with its configuration" in above) is (gain_alone(result_of(entry)) == 0)
+    assert [entry["kernel"] for entry in entries if not gain_alone(result_of(entry))] == ["miniweather/update"]
