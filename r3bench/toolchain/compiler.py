@@ -72,8 +72,8 @@ class Compiler:
         self._timeout_s, self._memory_bytes, self._ptx_version = timeout_s, memory_bytes, ptx_version
         self._assemble = assemble
         self._cache = Cache(user_cache() if cache is None else cache)
-        # What was said of sources that took too long: under another configuration they would again.
-        self._too_long: dict[str, str] = {}
+        # What was said of sources that took too long: one that did so twice would under another configuration, too.
+        self._too_long: dict[str, tuple[str, ...]] = {}
         self._server = Server()
         self._closed = False
         self._idle: list[Worker] = []
@@ -133,15 +133,16 @@ class Compiler:
             entry = self._known(key)
             if entry is not None:
                 return _built(request, entry, (("cache", time.perf_counter() - start),))
-            if ir_keys[0] in self._too_long:
-                raise BuildTimeout(self._too_long[ir_keys[0]])
+            too_long = self._too_long.get(ir_keys[0], ())
+            if len(too_long) > 1:
+                raise BuildTimeout(too_long[-1])
             begin = time.perf_counter()
             try:
                 irs = [self._ir(ir_key, unit) for ir_key, unit in zip(ir_keys, (request, *units), strict=True)]
                 seconds = time.perf_counter() - begin
                 entry = self._compiled(key, request, ir_keys, irs)
             except BuildTimeout as error:
-                self._too_long[ir_keys[0]] = str(error)
+                self._too_long[ir_keys[0]] = *too_long, str(error)
                 raise
         stages = (("frontend", seconds), *((str(name), float(s)) for name, s in entry[0]["stages"]))
         return _built(request, entry, stages)

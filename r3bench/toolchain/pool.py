@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from r3bench.errors import BuildError, BuildTimeout, DeviceUnavailable, WorkerLost
@@ -149,7 +150,8 @@ class Worker:
         timeout_s: float,
         known: Callable[[str], bool] = lambda _: False,
     ) -> tuple[dict[str, Any], bytes]:
-        """The worker's answer. BuildError, with the worker gone, where it died or sent nonsense; BuildTimeout, too.
+        """The worker's answer. With the worker gone: BuildError where it died or sent nonsense, BuildTimeout where it
+        took too long, WorkerLost where somebody else killed or stopped it.
 
         ``known`` answers the worker's question whether code for an optimized module is at hand already.
         """
@@ -160,16 +162,15 @@ class Worker:
         try:
             self._channel.settimeout(timeout_s)
             wire.send(self._channel, {}, request)
-        except ConnectionError as error:
-            self.end()
-            raise WorkerLost(f"{what} did not begin: its compiler was killed") from error
-        try:
             header, blob = self._receive(deadline)
             while "known?" in header:
                 wire.send(self._channel, {"known": known(str(header["known?"]))})
                 header, blob = self._receive(deadline)
-        except TimeoutError:
+        except TimeoutError as error:
+            stopped = self._stopped()
             self.end()
+            if stopped:
+                raise WorkerLost(f"{what} did not end: its compiler was stopped from outside") from error
             raise BuildTimeout(f"{what} took longer than {timeout_s:g} s and was stopped") from None
         except (EOFError, ConnectionError, ValueError) as error:
             words = self._last_words()
@@ -181,6 +182,12 @@ class Worker:
     def _receive(self, deadline: float) -> tuple[dict[str, Any], bytes]:
         self._channel.settimeout(max(deadline - time.monotonic(), 0.001))
         return wire.receive(self._channel)
+
+    def _stopped(self) -> bool:
+        """Whether a signal has it stand still."""
+        with suppress(FileNotFoundError, ProcessLookupError):
+            return Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()[0] in "tT"
+        return False
 
     def _last_words(self) -> str:
         text = _text(self._log)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from r3bench.errors import BuildError, BuildTimeout, DeviceUnavailable
+from r3bench.errors import BuildError, BuildTimeout, DeviceUnavailable, WorkerLost
 from r3bench.model import Configuration, Specialization, facts_of
 from r3bench.space import OPTIONS, Options
 from r3bench.toolchain import Compiler, cache, pool
@@ -83,15 +83,37 @@ def test_a_build_that_takes_too_long_is_stopped(tmp_path: Path, monkeypatch: pyt
         assert build(compiler).module
 
 
-def test_a_source_that_took_too_long_is_not_built_again_in_another_way(
+def test_a_source_that_took_too_long_twice_is_not_built_again_in_another_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Compiler(1, cache=tmp_path, timeout_s=1.0) as compiler:
-        with pytest.raises(BuildTimeout):
-            build(compiler, HEAVY, "k")
-        monkeypatch.setattr(compiler, "_ask", lambda *what: pytest.fail("it was asked again"))
-        with pytest.raises(BuildTimeout, match="longer than 1 s"):
-            build(compiler, HEAVY, "k", configuration=Configuration(pipeline="O1"))
+    asked, ask = list[str](), Worker.ask
+
+    def too_long(worker: Worker, *request: Any, what: str, **how: Any) -> Any:
+        asked.append(what)
+        if what.startswith("optimizing"):
+            worker.end()
+            raise BuildTimeout(f"{what} took longer")
+        return ask(worker, *request, what=what, **how)
+
+    monkeypatch.setattr(Worker, "ask", too_long)
+    with Compiler(1, cache=tmp_path, assemble=False) as compiler:
+        for pipeline in ("O1", "O2", "O3"):
+            with pytest.raises(BuildTimeout, match="optimizing saxpy took longer"):
+                build(compiler, configuration=Configuration(pipeline=pipeline))
+    assert asked == ["compiling k.cu", "preparing saxpy", "optimizing saxpy", "optimizing saxpy"]
+
+
+@pytest.mark.parametrize("request_bytes", [0, 1 << 24])
+def test_what_a_worker_that_was_stopped_does_not_answer_is_nobodys_fault(
+    compiler: Compiler, request_bytes: int
+) -> None:
+    worker = compiler._take((), "cuda")
+    os.kill(worker._pid, signal.SIGSTOP)
+    while not worker._stopped():
+        time.sleep(0.001)
+    with pytest.raises(WorkerLost, match="optimizing k did not end"):
+        worker.ask(bytes(request_bytes), what="optimizing k", timeout_s=0.05)
+    assert not alive(worker._pid)
 
 
 def test_a_build_that_takes_too_much_memory_fails_alone(tmp_path: Path) -> None:
