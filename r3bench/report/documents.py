@@ -22,7 +22,7 @@ from jsonschema.exceptions import best_match
 from r3bench.errors import LedgerError
 from r3bench.ledger import Arm, KernelResult, Record, contradicted
 from r3bench.nouns import decode, encode
-from r3bench.report.patches import diff, mixed, moved_on, overlapping
+from r3bench.report.patches import diff, in_place, mixed, moved_on, overlapping
 from r3bench.report.runs import Run
 from r3bench.report.words import claimed, file_name
 from r3bench.stats import Comparison, contradiction
@@ -44,6 +44,7 @@ def document(application: str, kernels: Sequence[KernelResult], run: Run | None 
     """
     run = run or Run()
     ordered = by_gain([portable(kernel) for kernel in kernels])
+    applied = [f"{file_name(result.kernel)}.patch" for result in in_place(ordered)]
     return {
         "format": FORMAT,
         "kind": "search",
@@ -57,7 +58,7 @@ def document(application: str, kernels: Sequence[KernelResult], run: Run | None 
         "damage": list(run.damage[:_NAMED_LINES]),
         "mixed": mixed(ordered),
         "moved_on": moved_on(ordered),
-        "kernels": [_entry(result, ordered) | run.of(result.kernel) for result in ordered],
+        "kernels": [_entry(result, ordered, applied) | run.of(result.kernel) for result in ordered],
     }
 
 
@@ -128,7 +129,7 @@ def _options(kernel: KernelResult, began: Record) -> str:
     return " ".join(filter(None, (first, *named, share, *rest)))
 
 
-def _entry(result: KernelResult, kernels: Sequence[KernelResult]) -> dict[str, Any]:
+def _entry(result: KernelResult, kernels: Sequence[KernelResult], applied: Sequence[str]) -> dict[str, Any]:
     return {
         **{key: value for key, value in encode(result).items() if key not in _TEXTS},
         "configuration": json.loads(result.configuration) if result.configuration else None,
@@ -137,6 +138,7 @@ def _entry(result: KernelResult, kernels: Sequence[KernelResult]) -> dict[str, A
         "patch_file": f"{file_name(result.kernel)}.patch" if result.after is not None else None,
         "configuration_file": f"{file_name(result.kernel)}.json" if result.configuration else None,
         "overlaps": overlapping(result, kernels),
+        "applied": applied,
     }
 
 

@@ -73,12 +73,25 @@ def _changes(result: KernelResult) -> list[tuple[int, int]]:
     return [(start, end) for tag, start, end, _, _ in matcher.get_opcodes() if tag != "equal"]
 
 
+def _holds(text: str, result: KernelResult, side: str) -> bool:
+    """Whether a text has all that a patch makes (``side`` is ``+``) or replaces (``-``), with the lines around."""
+    hunks = re.split(r"^@@ .*\n", diff(result) or "", flags=re.MULTILINE)[1:]
+    held = ("".join(line[1:] for line in _lines(hunk) if line[0] in (" ", side)) for hunk in hunks)
+    return bool(hunks) and all(f"\n{lines}" in f"\n{text}\n" for lines in held)
+
+
+def _follows(second: KernelResult, first: KernelResult) -> bool:
+    """Whether a kernel was searched in a text that has the patch of another."""
+    return second.source == first.source and second.before != first.before and _holds(second.before, first, "+")
+
+
 def overlap(first: KernelResult, second: KernelResult) -> bool:
-    """Whether one patch no longer applies after the other: both change a region of one file, or not the same text."""
+    """Whether one patch no longer applies after the other: both change a region of one file."""
     if first.after is None or second.after is None or first.source != second.source:
         return False
     if first.before != second.before:
-        return True
+        either = ((first, second), (second, first))
+        return not any(_follows(b, a) or _holds(_patched(a), b, "-") for a, b in either)
     pairs = ((a, b) for a in _changes(first) for b in _changes(second))
     return any(a[0] <= b[1] + _CONTEXT and b[0] <= a[1] + _CONTEXT for a, b in pairs)
 
@@ -99,8 +112,18 @@ def overlap_line(result: KernelResult, others: Iterable[KernelResult]) -> str:
     return overlap_words(overlapping(result, others))
 
 
-def overlap_words(names: Sequence[str]) -> str:
+def known(result: KernelResult, overlaps: Sequence[str], applied: Sequence[str]) -> Iterator[str]:
+    """What to know of a patch before it is applied, where it overlaps with those named and some are applied already."""
+    if f"{file_name(result.kernel)}.patch" in applied:
+        yield "is applied already"
+    else:
+        yield from filter(None, (needs_words(result), overlap_words(overlaps, applied)))
+
+
+def overlap_words(names: Sequence[str], applied: Sequence[str] = ()) -> str:
     """What it means that a patch overlaps with the patches of these names; empty where there are none."""
+    if gone := [name for name in names if name in applied]:
+        return f"overlaps with {', '.join(gone)}, applied already: search again"
     return f"overlaps with {', '.join(names)}: apply one, then search again" if names else ""
 
 
@@ -110,32 +133,50 @@ def overlapping(result: KernelResult, others: Iterable[KernelResult]) -> list[st
 
 
 def mixed(results: Iterable[KernelResult]) -> list[str]:
-    """Which kernels of one file were searched from different texts of it, as when a patch was applied in between."""
-    files: dict[str, dict[str, list[str]]] = {}
-    for result in results:
-        if result.source and result.before:
+    """Which kernels of one file were searched from different texts of it, as when a patch was applied in between; whose
+    patch that is goes without saying."""
+    every, files = list(results), dict[str, dict[str, list[str]]]()
+    for result in every:
+        if result.source and result.before and not any(_follows(other, result) for other in every):
             texts = files.setdefault(result.source, {})
             texts.setdefault(result.before, []).append(short_name(result.kernel))
     return [
         f"between searches {source} changed ({' | '.join(', '.join(names) for names in texts.values())}): their times "
-        "have different baselines, and their patches do not combine; search again what is not of the working tree"
+        "have different baselines, and their patches may not combine; search again what is not of the working tree"
         for source, texts in files.items()
         if len(texts) > 1
     ]
 
 
 def moved_on(results: Iterable[KernelResult]) -> list[str]:
-    """Which kernels were searched from a text that is no longer that of their file in the working tree."""
-    files: dict[str, list[str]] = {}
-    for result in results:
+    """Which kernels were searched from a text that is no longer that of their file in the working tree, but for those
+    whose patch it has."""
+    every, files = list(results), dict[str, list[str]]()
+    applied = in_place(every)
+    for result in every:
         place = in_the_tree(result.source)
-        if result.before and place is not None and place.read_bytes() != result.before.encode(errors="surrogatepass"):
+        changed = place is not None and place.read_bytes() != result.before.encode(errors="surrogatepass")
+        if result.before and changed and result not in applied:
             files.setdefault(result.source, []).append(short_name(result.kernel))
     return [
         f"after it was searched for {', '.join(names)}, {source} was changed: what is said of them is of its earlier "
         "text, and their patches may not apply; search again"
         for source, names in files.items()
     ]
+
+
+def in_place(results: Iterable[KernelResult]) -> list[KernelResult]:
+    """Those whose patches the working tree has already, be it that later ones have changed their lines again."""
+    every = [result for result in results if result.after is not None]
+    found = [result for result in every if _in_the_text(result)]
+    while below := [r for r in every if r not in found and any(_follows(later, r) for later in found)]:
+        found += below
+    return found
+
+
+def _in_the_text(result: KernelResult) -> bool:
+    place = in_the_tree(result.source)
+    return place is not None and _holds(place.read_bytes().decode(errors="surrogateescape"), result, "+")
 
 
 def in_the_tree(source: str) -> Path | None:

@@ -9,7 +9,7 @@ from r3bench.ledger import KernelResult, SourceResult
 from r3bench.report import applied, guards, kinds
 from r3bench.report.documents import Document, Entry, result_of
 from r3bench.report.marks import ROWS, bounded, code, command, escape, folded, grid, short_grid
-from r3bench.report.patches import also, needs_words, overlap_words
+from r3bench.report.patches import also, known
 from r3bench.report.terminal import HEAD, columns, row
 from r3bench.report.words import (
     as_sentence,
@@ -170,12 +170,12 @@ def _more(number: int, what: str) -> Iterator[str]:
 def _offered(entry: Entry, result: KernelResult) -> Iterator[str]:
     """The patch and the configuration of a kernel, and what to know before they are applied."""
     if entry["patch_file"] is not None:
-        how = code(f"r3bench apply {entry['patch_file']}")
-        yield f"- source change: {escape(result.description, 2000)} ({how} in this folder)"
+        gone = entry.get("applied", ())
+        how = f" ({code('r3bench apply ' + entry['patch_file'])} in this folder)"
+        yield f"- source change: {escape(result.description, 2000)}{how * (entry['patch_file'] not in gone)}"
         for line in also(result):
             yield f"- {escape(line[:1].lower() + line[1:].rstrip('.'))}"
-        for known in filter(None, (needs_words(result), overlap_words(entry["overlaps"]))):
-            yield f"- it {escape(known)}"
+        yield from (f"- it {escape(said)}" for said in known(result, entry["overlaps"], gone))
     if entry["configuration_file"] is not None:
         settings = f": {escape('; '.join(result.settings), 2000)}" if result.settings else ""
         yield f"- configuration {code(entry['configuration_file'])}{settings}"

@@ -12,7 +12,7 @@ from tabulate import tabulate
 from r3bench.ledger import KernelResult
 from r3bench.report import guards
 from r3bench.report.documents import Document, Entry, result_of
-from r3bench.report.patches import gain_alone, in_the_tree, needs_words, overlap_words
+from r3bench.report.patches import gain_alone, in_the_tree, known
 from r3bench.report.words import baseline_time, busy_line, configured, in_contest, one_line, result_word, speedup
 from r3bench.symbols import short_name
 from r3bench.worktree import checkout
@@ -113,17 +113,21 @@ def _applying(source: str, patch: Path, here: Path, shown: str) -> str:
     return f"git -C {shlex.quote(str(tree))} apply {shlex.quote(str(patch.absolute()))}"
 
 
-def applicable(entries: Iterable[Entry]) -> list[str]:
-    """Patches that gain alone and apply one after the other, the best first and kept where others overlap with it."""
+def applicable(entries: Sequence[Entry]) -> list[str]:
+    """Patches that gain alone and apply one after the other, the best first and kept where others overlap with it;
+    without what is applied already and what overlaps with that."""
     gains = {entry["patch_file"]: gain_alone(result_of(entry)) for entry in entries}
-    overlaps = {entry["patch_file"]: {*entry["overlaps"]} for entry in entries}
+    others = {entry["patch_file"]: {entry["patch_file"], *entry["overlaps"]} for entry in entries}
+    applied = {name for entry in entries for name in entry.get("applied", ())}
     kept: list[str] = []
     for name in sorted(gains, key=lambda name: (-gains[name], name)):
-        if gains[name] and not overlaps[name] & {*kept}:
+        if gains[name] and not others[name] & {*kept, *applied}:
             kept.append(name)
     return kept
 
 
 def left_out(entry: Entry, chosen: Iterable[str]) -> str:
     """Why a patch is not among those to apply."""
-    return needs_words(result_of(entry)) or overlap_words([name for name in entry["overlaps"] if name in chosen])
+    applied = entry.get("applied", ())
+    overlaps = [name for name in entry["overlaps"] if name in (*chosen, *applied)]
+    return next(known(result_of(entry), overlaps, applied), "")

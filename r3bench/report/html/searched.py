@@ -14,7 +14,7 @@ from r3bench.report.html.elements import Markup, element
 from r3bench.report.html.parts import anchor, badge, bullets, command, contents, contest, head, machine
 from r3bench.report.html.plot import figure
 from r3bench.report.html.tables import Cell, table
-from r3bench.report.patches import also, needs_words, overlap_words
+from r3bench.report.patches import also, known
 from r3bench.report.terminal import HEAD, columns
 from r3bench.report.words import (
     as_sentence,
@@ -234,7 +234,7 @@ def _offered(entry: Entry, kernel: KernelResult) -> list[Markup]:
     lines: list[str] = []
     if entry["patch_file"]:
         lines += [f"Source change: {kernel.description} ({entry['patch_file']})", *also(kernel)]
-        lines += [f"It {known}." for known in (needs_words(kernel), overlap_words(entry["overlaps"])) if known]
+        lines += [f"It {said}." for said in known(kernel, entry["overlaps"], entry.get("applied", ()))]
     if entry["configuration_file"]:
         lines.append(f"Configuration {entry['configuration_file']}: {'; '.join(kernel.settings)}")
     return bullets(lines)
