@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from r3bench.errors import FileError
@@ -28,6 +29,32 @@ def scratch(prefix: str) -> tempfile.TemporaryDirectory[str]:
     system's own folder for such has been cleared away meanwhile, that is made again."""
     os.makedirs(tempfile.gettempdir(), mode=0o700, exist_ok=True)
     return tempfile.TemporaryDirectory(prefix=prefix)
+
+
+@contextmanager
+def folder_of_this_process(prefix: str) -> Iterator[Path]:
+    """A folder while this process has it, or one that it forked; those of processes that were killed are removed."""
+    top = Path(tempfile.gettempdir())
+    turn = top / f"r3bench-{os.getuid()}-{prefix}turn"
+    turn.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with ExitStack() as held:
+        with alone(turn):  # so that none is seen before it is locked
+            _remove_deserted(top, prefix)
+            made = Path(held.enter_context(tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)))
+            held.enter_context(alone(made))
+        yield made
+
+
+def _remove_deserted(top: Path, prefix: str) -> None:
+    for left in top.glob(f"{prefix}*"):
+        with suppress(OSError):  # a process has it, it is another user's, or it has just gone
+            handle = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if os.fstat(handle).st_uid == os.getuid():
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(left, ignore_errors=True)
+            finally:
+                os.close(handle)
 
 
 @contextmanager

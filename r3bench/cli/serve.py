@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from r3bench.cli.values import seconds
 from r3bench.errors import ServiceError
+from r3bench.files import folder_of_this_process
 
 if TYPE_CHECKING:
     from r3bench.server.addresses import Address
@@ -44,7 +45,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def serve(arguments: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM."""
     from r3bench.server import addresses
-    from r3bench.server.spool import folder_of_this_process
 
     address = addresses.parse(arguments.address or addresses.usual())
     if address.scheme == "tls" and arguments.cert is None:
@@ -54,7 +54,7 @@ def serve(arguments: argparse.Namespace) -> int:
     signal.signal(
         signal.SIGTERM, lambda number, frame: sys.exit(128 + number)
     )  # nothing stays if it is told to at once
-    with folder_of_this_process() as folder:
+    with folder_of_this_process("r3-spool-") as folder:
         asyncio.run(_serve(arguments, address, token, tls, folder))
     return 0
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 from r3bench import store
 from r3bench.errors import CaptureError
@@ -18,8 +15,6 @@ from r3bench.model import Capture
 from r3bench.overrides import id_of, tolerance_path, tolerances_text
 
 PART_BYTES = 1 << 22
-_PREFIX = "r3bench-spool-"
-_LOCK = "lock"
 _TOLERANCES = "tolerance.toml"
 _ID = re.compile(r"[0-9a-f]{64}")
 
@@ -31,26 +26,6 @@ def parts(capture: Capture) -> Iterator[tuple[str, int, bytes]]:
         yield _TOLERANCES, 0, tolerances.encode(errors="surrogateescape")
     for name, at, part in store.parts(Path(capture.path), PART_BYTES):
         yield f"store/{name}", at, part
-
-
-@contextmanager
-def folder_of_this_process() -> Iterator[Path]:
-    """A folder for a spool while this process has it; those of processes that were killed are removed."""
-    top = Path(tempfile.gettempdir())
-    with ExitStack() as held:
-        with FileLock(top / f"r3bench-{os.getuid()}-spools.lock"):  # so that none is seen before it is locked
-            _remove_deserted(top)
-            name = held.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True))
-            held.enter_context(FileLock(Path(name) / _LOCK))
-        yield Path(name)
-
-
-def _remove_deserted(top: Path) -> None:
-    for left in top.glob(f"{_PREFIX}*"):
-        with suppress(Timeout, FileNotFoundError):  # a process has it, or it has just gone
-            if left.lstat().st_uid == os.getuid() and not left.is_symlink():
-                with FileLock(left / _LOCK, blocking=False):
-                    shutil.rmtree(left, ignore_errors=True)
 
 
 class Spool:

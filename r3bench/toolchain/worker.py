@@ -14,10 +14,10 @@ import mmap
 import os
 import pickle
 import select
-import shutil
 import signal
 import socket
 import tempfile
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -29,6 +29,7 @@ import llvmlite.binding as llvm
 import r3bench
 from r3bench import frontend, sealing
 from r3bench.errors import BuildError
+from r3bench.files import folder_of_this_process
 from r3bench.model import Configuration, LaunchConfig, Target, content_id, plain
 from r3bench.space import UnitFacts
 from r3bench.toolchain import assembler, build, codegen, largepages, libdevice, ocml, wire
@@ -65,19 +66,19 @@ def main(control_fd: int) -> NoReturn:
     largepages.move_code(Path(llvm.ffi.lib._name))
     sealing.missing()  # looked up once, and not by every worker
     gc.freeze()  # workers share this memory as long as their collector leaves it alone
-    # Workers are killed: what they leave goes with this folder.
-    tempfile.tempdir = tempfile.mkdtemp(prefix="r3-compile-")
     workers: set[int] = set()
-    try:
-        with suppress(ConnectionError):  # the parent has just gone
-            while os.getppid() == parent:
-                if select.select([control], [], [], 1.0)[0] and not _serve(control, workers):
-                    break
-    finally:
-        for pid in workers:
-            _kill(pid)
-            os.waitpid(pid, 0)
-        shutil.rmtree(tempfile.tempdir, ignore_errors=True)
+    # Workers are killed: what they leave goes with this folder.
+    with folder_of_this_process("r3-compiler-") as folder:
+        tempfile.tempdir = str(folder)
+        try:
+            with suppress(ConnectionError):  # the parent has just gone
+                while os.getppid() == parent:
+                    if select.select([control], [], [], 1.0)[0] and not _serve(control, workers):
+                        break
+        finally:
+            for pid in workers:
+                _kill(pid)
+                os.waitpid(pid, 0)
     os._exit(0)
 
 
@@ -131,10 +132,15 @@ def _serve(control: socket.socket, workers: set[int]) -> bool:
         return True
     if request["role"] in _LIBRARIES:
         _LIBRARIES[request["role"]].preload()
-    pid = os.fork()
+    server, pid = os.getpid(), os.fork()
     if pid == 0:
-        control.close()
-        _become_worker(fds[0], fds[1], request["options"], request["role"], request["memory_bytes"])
+        try:
+            control.close()
+            _end_with(server)
+            _become_worker(fds[0], fds[1], request["options"], request["role"], request["memory_bytes"])
+        finally:  # what the server has to end is not the worker's
+            traceback.print_exc()
+            os._exit(1)
     os.setpgid(pid, pid)
     workers.add(pid)
     for fd in fds:
@@ -157,12 +163,17 @@ _channels: list[socket.socket] = []
 # -- in the worker --------------------------------------------------------------------------------------------------
 
 
+def _end_with(server: int) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != server:  # it has ended already
+        os._exit(0)
+
+
 def _become_worker(
     channel_fd: int, log_fd: int, options: Sequence[Sequence[str]], role: str, memory_bytes: int
 ) -> NoReturn:
     """Limit this process, set its LLVM options for life, and answer requests until the channel closes."""
     os.setpgid(0, 0)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     os.dup2(log_fd, 1)
     os.dup2(log_fd, 2)
     # nvJitLink reserves addresses for a thread per processor, and takes twice as long where it may not.

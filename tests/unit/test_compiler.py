@@ -23,7 +23,7 @@ from r3bench.space import OPTIONS, Options
 from r3bench.toolchain import Compiler, cache, pool
 from r3bench.toolchain.job import FrontendJob, Job, PrepareJob
 from r3bench.toolchain.pool import Server, Worker
-from tests.unit.build_case import CUDA, SAXPY, SHARING, build, request
+from tests.unit.build_case import CUDA, OF_ITS_OWN, SAXPY, SHARING, build, request
 
 POW = 'extern "C" __global__ void k(float* y) { y[0] = __builtin_elementwise_pow(y[0], y[1]); }'
 HEAVY = (
@@ -191,6 +191,34 @@ def test_builds_are_cancelled_where_the_compiler_is_closed(tmp_path: Path, monke
         assert begun.wait(60)
     assert isinstance(running.exception(), CancelledError)
     assert waiting.cancelled()
+
+
+def test_a_worker_that_fails_in_itself_ends_alone(compiler: Compiler) -> None:
+    other, worker = (compiler._take((), "hip") for _ in range(2))
+    with pytest.raises(BuildError, match=r"optimizing k ended the compiler: .*UnpicklingError"):
+        worker.ask(b"nonsense", what="optimizing k", timeout_s=60)
+    assert not gone([other._pid], within_s=0)
+    compiler._give(other)
+
+
+def test_what_a_killed_server_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def folders() -> list[Path]:
+        return list(tmp_path.glob("r3-compiler-*"))
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with (
+        Compiler(1, cache=tmp_path / "cache", assemble=False) as compiler,
+        Compiler(1, cache=tmp_path / "cache") as other,
+    ):
+        build(compiler)
+        build(other, OF_ITS_OWN)
+        left, workers = folders(), children(compiler._server._process.pid)
+        os.kill(compiler._server._process.pid, signal.SIGKILL)
+        assert gone(workers)
+        build(compiler, SAXPY + "//")
+        assert len(set(left) & set(folders())) == 1
+        assert len(folders()) == len(left) == 2
+    assert folders() == []
 
 
 def test_close_ends_every_process(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from replay_case import FakeCompiler, capture, programs, variant
 from r3bench import store
 from r3bench.cli import main
 from r3bench.errors import BuildError, CaptureError, ServiceError
+from r3bench.files import folder_of_this_process
 from r3bench.model import Capture, Level, Outcome, Status, Variant
 from r3bench.overrides import id_of, tolerance_path
 from r3bench.server import ReplayServer
@@ -34,7 +35,7 @@ from r3bench.server.addresses import TOKEN, Address, parse
 from r3bench.server.frames import GREETING_BYTES, MOST_BYTES, VERSION
 from r3bench.server.remote import RemoteServer
 from r3bench.server.service import Service
-from r3bench.server.spool import Spool, folder_of_this_process, parts
+from r3bench.server.spool import Spool, parts
 from r3bench.stats import Decision
 from r3bench.testing import FakeDevice
 
@@ -364,22 +365,22 @@ def test_tls_names_all_that_it_needs(monkeypatch: pytest.MonkeyPatch, capsys: py
 
 
 def test_what_a_killed_server_left_is_removed_what_another_has_is_not(tmp_path: Path) -> None:
-    script = "import sys; from r3bench.server.spool import folder_of_this_process as f\n"
-    script += "with f() as folder: (folder / 'x').touch(); print(folder, flush=True); sys.stdin.read()"
+    script = "import sys; from r3bench.files import folder_of_this_process as f\n"
+    script += "with f('r3-test-') as folder: (folder / 'x').touch(); print(folder, flush=True); sys.stdin.read()"
     command, environment = [sys.executable, "-c", script], {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as another:
         assert another.stdout is not None
         theirs = Path(another.stdout.readline().strip())
-        with folder_of_this_process() as own:
+        with folder_of_this_process("r3-test-") as own:
             assert own.is_dir()
             assert (theirs / "x").exists()
         assert not own.exists()
         another.kill()
         another.wait(60)
         assert (theirs / "x").exists()
-        with folder_of_this_process():
+        with folder_of_this_process("r3-test-"):
             assert not theirs.exists()
 
 
