@@ -29,7 +29,7 @@ _OF_TARGET = {"cpu": (("disable-lsr", "true"),)}
 # Idle workers kept at least: a search comes back to its option sets, and all but 6 MB of a worker is the server's.
 _KEPT = 48
 _TRIES = 3  # of a job whose worker is killed
-_STARTS = 5  # of a server that is killed before it gives what it is asked for
+_STARTS = 10  # of a server that is killed before it gives what it is asked for
 
 T = TypeVar("T")
 
