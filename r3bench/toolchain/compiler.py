@@ -26,8 +26,8 @@ from r3bench.toolchain.pool import Server, Worker
 
 # Loop strength reduction takes nearly half the time of emitting a host's code and does not make kernels faster.
 _OF_TARGET = {"cpu": (("disable-lsr", "true"),)}
-# Idle workers kept at least: a search comes back to its option sets, and all but 6 MB of a worker is the server's.
-_KEPT = 48
+# Idle workers kept at least: a search comes back to its option sets. Each holds 6 to 20 MB; the rest is the server's.
+_KEPT = 32
 _TRIES = 3  # of a job whose worker is killed
 _STARTS = 10  # of a server that is killed before it gives what it is asked for
 
@@ -321,7 +321,7 @@ class Compiler:
         surplus = None
         with self._lock:
             self._idle.append(worker)
-            if len(self._idle) > max(_KEPT, 4 * self._count):
+            if len(self._idle) > max(_KEPT, 2 * self._count):
                 surplus = min(self._idle[:-1], key=lambda idle: idle.asked)
                 self._idle.remove(surplus)
         if surplus is not None:  # giving back its memory takes longer than a build should

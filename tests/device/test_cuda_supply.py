@@ -447,7 +447,7 @@ def test_a_trial_loads_verifies_and_times_at_once(device: CudaDevice) -> None:
     assert found is not None
     assert (found.differences, found.windows_ns) == ((), [200.0] * 5)
     assert dict(found.kernel.binary.facts) == {"registers": 32, "blocks_per_multiprocessor": 8}
-    assert found.seconds == [0.5] * 3
+    assert found.seconds == [0.25] * 3
     loading, once, timed = WORKERS[0].said[-3:]
     assert [each["op"] for each in (loading, once, timed)] == ["load", "run", "run"]
     assert [each.get("after") for each in (loading, once, timed)] == [None, True, True]

@@ -96,7 +96,7 @@ class _Trial:
         self.kernel.learn({**loading["facts"], "blocks_per_multiprocessor": once["occupancy"]})
         if once["damaged"] is not None:
             raise DeviceFault(f"{self.kernel.binary.symbol} wrote {place_of(int(once['damaged']), judged[0])}")
-        seconds = [reply["took"] for reply in replies]
+        seconds = [float(reply["seconds"]) for reply in replies]  # an answer may be there before its turn comes
         differences = self._differences(judged[0], once)
         if differences:
             return Tried(self.kernel, differences, [], seconds)
