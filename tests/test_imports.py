@@ -56,7 +56,6 @@ HOMES = {
     "pytest_benchmark": {"plugin"},
     "tabulate": {"report", "cli"},
     "matplotlib": {"report.plots"},
-    "filelock": {"server"},
     "distributed": {"cluster", "cli.worker"},
     "dask": {"cluster"},
     "msgpack": {"server.frames"},
