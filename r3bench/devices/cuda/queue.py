@@ -50,7 +50,8 @@ class CudaQueue:
         own = self._supply.own
         first, judged, ring = own(memory), own(windows.judged), [own(each) for each in windows.memories]
         trial = _Trial(self._supply, CudaKernel(self._supply, binary), launch, expected, tolerances)
-        if not (trial.judges(first) and trial.judges(judged)):
+        after_once, after_windows = trial.rules(first), trial.rules(judged)
+        if after_once is None or after_windows is None:
             return None
         worker = self._supply.worker()
         for held in (first, *ring):
@@ -58,8 +59,9 @@ class CudaQueue:
             held.stale, held.used, held.rows = True, True, None
         self._supply.mine.ran = first
         how = {"windows": windows.times, "stops": windows.stops, "evict": windows.flush}
-        once = trial.run(worker, [first], first, timeout_s)
-        timed = trial.run(worker, ring, judged, limit_s(windows.times, windows.stops, timeout_s), **how)
+        once = trial.run(worker, [first], first, after_once, timeout_s)
+        most_s = limit_s(windows.times, windows.stops, timeout_s)
+        timed = trial.run(worker, ring, judged, after_windows, most_s, **how)
         loading = self._supply.loading(worker, trial.kernel)  # last, for contents that are missing go by the same file
         worker.kernels.add(trial.kernel.number)  # even where that fails: it is unloaded as others are
         return trial.told((first, judged), self._supply.replies(worker, loading, once, timed))
@@ -73,21 +75,27 @@ class _Trial:
     expected: Mapping[str, Bytes]
     tolerances: Mapping[str, Tolerance]
 
-    def judges(self, held: CudaMemory) -> bool:
-        """Whether the worker alone can judge a memory, by rules that it keeps."""
-        apart = any(held.relocated(each.name) for each in held.recorded.compared)
-        return not apart and not any(map(many_rules, self.tolerances.values())) and self._rules(held).kept
-
-    def _rules(self, held: CudaMemory) -> Rules:
-        return held.recorded.rules(held.recorded.compared, self.expected, self.tolerances)
+    def rules(self, held: CudaMemory) -> Rules | None:
+        """By what the worker alone can judge a memory, and keeps; None where it cannot."""
+        compared = held.recorded.compared
+        if any(held.relocated(each.name) for each in compared) or any(map(many_rules, self.tolerances.values())):
+            return None
+        rules = held.recorded.rules(compared, self.expected, self.tolerances)
+        return rules if rules.kept else None
 
     def run(
-        self, worker: Worker, memories: Sequence[CudaMemory], judged: CudaMemory, timeout_s: float, **how: Any
+        self,
+        worker: Worker,
+        memories: Sequence[CudaMemory],
+        judged: CudaMemory,
+        rules: Rules,
+        timeout_s: float,
+        **how: Any,
     ) -> Request:
         """To launch where what was asked before went well."""
-        rules = self.supply.rules(worker, self._rules(judged))
+        known = self.supply.rules(worker, rules)
         restored = [memory.number for memory in memories]
-        message = running(self.kernel.number, memories, self.launch, restored, rules=rules, judged=judged, **how)
+        message = running(self.kernel.number, memories, self.launch, restored, rules=known, judged=judged, **how)
         return Request({**message, "after": True}, self.kernel.binary.symbol, timeout_s)
 
     def told(self, judged: Sequence[CudaMemory], replies: Sequence[Reply]) -> Tried | None:
