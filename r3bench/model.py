@@ -190,8 +190,8 @@ class Source:
     ``linked`` names further translation units, each with its flags, that define what ``main`` only declares.
     ``language`` is ``llvm`` or ``ptx`` where only what a compiler made of the source is known: LLVM IR, or PTX text.
 
-    ``span`` holds the first and last line (from 1) of the kernel's definition in ``main``; ``files`` maps each
-    path to its text's SHA-256.
+    ``span`` holds the first and last line (from 1) of the kernel's definition in ``main``, or of all of ``main`` where
+    that includes the definition; ``files`` maps each path to its text's SHA-256.
     """
 
     root: str

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
@@ -26,11 +26,13 @@ __all__ = [
     "ParameterText",
     "apply",
     "captured",
+    "file_of",
     "find_kernel",
     "functions",
     "kernels",
     "parse",
     "plain_name",
+    "span_of",
     "text_of",
     "tokens",
     "walk",
@@ -227,14 +229,35 @@ def kernels(text: str) -> tuple[str, ...]:
 
 def find_kernel(text: str, name: str, *, file: str = "the source") -> Function:
     """The definition of a kernel by its plain name; BuildError where the text does not define it."""
-    for function in functions(text):
-        if function.kernel and function.name == name:
-            return function
-    found = _by_brackets(text, name)
+    found = _kernel(text, name)
     if found is None:
         others = ", ".join(kernels(text)) or "none"
         raise BuildError(f"{file} does not define the kernel {name} (it defines: {others}): restore its definition")
     return found
+
+
+def span_of(text: str, name: str) -> tuple[int, int]:
+    """The first and last line of a kernel's definition; all lines where it comes from a header or a macro."""
+    found = _kernel(text, name)
+    return found.span if found is not None else (1, max(1, text.count("\n")))
+
+
+def file_of(files: Mapping[str, str], main: str, kernel: str) -> str:
+    """The file of a translation unit that defines a kernel: the main one, or one that it includes.
+
+    BuildError where none of them does.
+    """
+    for path in (main, *sorted(files.keys() - {main})):
+        if _kernel(files[path], kernel) is not None:
+            return path
+    raise BuildError(
+        f"{main}, with the files that it includes, does not define the kernel {kernel}: restore its definition"
+    )
+
+
+def _kernel(text: str, name: str) -> Function | None:
+    own = (function for function in functions(text) if function.kernel and function.name == name)
+    return next(own, None) or _by_brackets(text, name)
 
 
 # -- one function -----------------------------------------------------------------------------------------------------

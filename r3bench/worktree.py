@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from r3bench.errors import CaptureError
-from r3bench.model import Capture, Variant
+from r3bench.model import Capture, Source, Variant
 
 WORKING_TREE = "working tree"
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
@@ -68,8 +68,12 @@ def home(capture: Capture, given: Path) -> Path:
 
 def source_path(capture: Capture) -> str:
     """A capture's main file relative to its tree; empty where it has no source."""
-    source = capture.source
-    return "" if source is None else posixpath.normpath(posixpath.join(source.root, source.main))
+    return "" if capture.source is None else place_of(capture.source, capture.source.main)
+
+
+def place_of(source: Source, file: str) -> str:
+    """A file of a source relative to its tree."""
+    return posixpath.normpath(posixpath.join(source.root, file))
 
 
 def _above(place: Path) -> tuple[Path, ...]:

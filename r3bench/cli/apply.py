@@ -5,18 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import posixpath
 import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, chdir
 from pathlib import Path, PurePosixPath
 
 from r3bench.commits import git, moved
 from r3bench.errors import CaptureError, TreeError
 from r3bench.files import write_text
+from r3bench.worktree import place_of
 
 _FIELD = re.compile(r"^R3bench-(Kernel|Capture|Device): (.+)$", re.MULTILINE)
 _CHANGED = re.compile(r"^diff --git a/(.+) b/\1$", re.MULTILINE)
@@ -52,8 +52,8 @@ def apply(arguments: argparse.Namespace) -> int:
         went = "".join(f" ({name} is {new} now)" for name in gone if (new := moved(top, name)))
         print(f"r3bench: {arguments.patch} does not apply: {why}{went}; search again on this tree", file=sys.stderr)
         return 1
-    changed = changed_file(top, patch)
-    require_source(top, patch, text, changed)
+    changed = changed_files(top, patch)
+    require_sources(top, patch, text, changed)
     text = grounded(top, patch, text)
     if arguments.check:
         print(f"{arguments.patch} applies")
@@ -80,20 +80,19 @@ def _top(here: Path) -> Path:
     return here if found.returncode else Path(os.fsdecode(found.stdout).rstrip("\n"))
 
 
-def changed_file(top: Path, patch: Path) -> str:
-    """The one file whose text a patch changes, as git reads the patch; TreeError where it does anything else."""
-    counted = done(top, "apply", "--numstat", "-z", str(patch)).split(b"\0")[:-1]
-    added, _, name = counted[0].split(b"\t", 2)
-    path = os.fsdecode(name)
+def changed_files(top: Path, patch: Path) -> list[str]:
+    """The files whose texts a patch changes, as git reads the patch; TreeError where it does anything else."""
+    counted = [line.split(b"\t", 2) for line in done(top, "apply", "--numstat", "-z", str(patch)).split(b"\0")[:-1]]
+    paths = [os.fsdecode(name) for *_, name in counted]
     modes = done(top, "apply", "--summary", str(patch))
-    regular = (top / path).is_file() and (top / path).resolve() == top.resolve() / path
-    if len(counted) != 1 or added == b"-" or modes or not regular:
-        raise TreeError(f"{patch} does more than to change the text of one file: name a .patch that a search wrote")
-    return path
+    regular = all((top / path).is_file() and (top / path).resolve() == top.resolve() / path for path in paths)
+    if any(added == b"-" for added, *_ in counted) or modes or not regular:
+        raise TreeError(f"{patch} does more than to change the text of files: name a .patch that a search wrote")
+    return paths
 
 
-def require_source(top: Path, patch: Path, text: str, changed: str) -> None:
-    """TreeError unless what a patch changes is a source of the capture that it names."""
+def require_sources(top: Path, patch: Path, text: str, changed: Sequence[str]) -> None:
+    """TreeError unless all that a patch changes are sources of the capture that it names."""
     from r3bench import store
 
     name = dict(_FIELD.findall(text))["Capture"]
@@ -107,8 +106,10 @@ def require_source(top: Path, patch: Path, text: str, changed: str) -> None:
     except CaptureError as error:
         raise TreeError(f"{patch} is for {name}, which cannot be read ({error})") from error
     files = dict(source.files) if source is not None else {}
-    if source is None or changed not in {posixpath.normpath(posixpath.join(source.root, file)) for file in files}:
-        raise TreeError(f"{patch} changes {changed}, which is no source of {name}: name a .patch that a search wrote")
+    known = {place_of(source, file) for file in files} if source is not None else set()
+    if strange := [path for path in changed if path not in known]:
+        which = f"{strange[0]}, which is no source of {name}"
+        raise TreeError(f"{patch} changes {which}: name a .patch that a search wrote")
 
 
 def grounded(top: Path, patch: Path, text: str) -> str:
@@ -218,10 +219,11 @@ def _folder(capture: str) -> str:
 # -- a pull request ---------------------------------------------------------------------------------------------------
 
 
-def _on_a_branch(top: Path, patch: Path, text: str, changed: str) -> None:
+def _on_a_branch(top: Path, patch: Path, text: str, changed: Sequence[str]) -> None:
     """A branch from HEAD with one commit: the patch, its evidence as the message. Body and branch lie beside it."""
-    if git(top, "diff", "--quiet", "HEAD", "--", _literal(changed)).returncode:
-        raise TreeError(f"{changed} has changes that are in no commit, or there is no commit: commit them first")
+    for path in changed:
+        if git(top, "diff", "--quiet", "HEAD", "--", _literal(path)).returncode:
+            raise TreeError(f"{path} has changes that are in no commit, or there is no commit: commit them first")
     base = done(top, "rev-parse", "--short", "HEAD").decode().strip()
     was = git(top, "symbolic-ref", "--quiet", "--short", "HEAD").stdout.decode().strip() or base
     steps = list(next_steps(top, text, base))
@@ -265,14 +267,14 @@ def _literal(file: str) -> str:
     return f":(literal){file}"
 
 
-def _commit(top: Path, patch: Path, branch: str, was: str, message: str, changed: str) -> None:
-    """Commit the patch on a new branch; where that fails, branch (back to ``was``), index and file are as they were."""
-    file = _literal(changed)
+def _commit(top: Path, patch: Path, branch: str, was: str, message: str, changed: Sequence[str]) -> None:
+    """Commit the patch on a new branch; where that fails, all is as it was, the branch ``was`` again."""
+    files = [*map(_literal, changed)]
     done(top, "switch", "--create", branch)
     with ExitStack() as undo:  # last in, first out
         undo.callback(done, top, "branch", "--quiet", "-D", branch)
         undo.callback(done, top, "checkout", "--quiet", was, "--")
-        undo.callback(done, top, "restore", "--source=HEAD", "--staged", "--worktree", "--", file)
+        undo.callback(done, top, "restore", "--source=HEAD", "--staged", "--worktree", "--", *files)
         done(top, "apply", "--index", str(patch))
-        done(top, "commit", "--quiet", "--cleanup=verbatim", "--message", message, "--", file)
+        done(top, "commit", "--quiet", "--cleanup=verbatim", "--message", message, "--", *files)
         undo.pop_all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import posixpath
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -80,19 +81,20 @@ def _promoted(report: Path) -> Iterator[tuple[Capture, Variant]]:
     if not improved:
         raise RecordError(f"{report} holds no improved kernel: name the folder of a report of pytest --r3-evolve")
     for result in improved:
-        yield store.open_capture(result.capture), variant_of(result)
+        capture = store.open_capture(result.capture)
+        yield capture, variant_of(capture, result)
 
 
-def variant_of(result: KernelResult) -> Variant:
+def variant_of(capture: Capture, result: KernelResult) -> Variant:
     """The promoted source and configuration as a variant of the capture."""
     from r3bench.model import Configuration, LaunchRule, Variant
     from r3bench.nouns import decode
 
     given = json.loads(result.configuration) if result.configuration else {}
     launch = given.get("launch")
-    main = result.source
+    root = capture.source.root if capture.source is not None else ""
     return Variant(
-        files=((main, result.after),) if result.after is not None else None,
+        files=tuple((posixpath.relpath(change.path, root or "."), change.after) for change in result.changes) or None,
         configuration=decode(Configuration, given["configuration"]) if "configuration" in given else Configuration(),
         launch=decode(LaunchRule, launch) if launch else None,
     )

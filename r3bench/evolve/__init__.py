@@ -140,7 +140,7 @@ def evolve(
 
 
 def neighbours_of(capture: Capture, others: Sequence[Capture]) -> list[Capture]:
-    """The captures of other kernels in a kernel's file."""
+    """The captures of other kernels in a kernel's translation unit."""
     return [other for other in {c.path: c for c in others}.values() if _shares_file(other, capture)]
 
 

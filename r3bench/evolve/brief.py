@@ -16,7 +16,7 @@ from r3bench.model import Allocation, Capture, Parameter, ReplayUnit, Target
 from r3bench.overrides import tolerances_text
 from r3bench.rules.subject import Subject
 from r3bench.space import unit_facts
-from r3bench.syntax import plain_name
+from r3bench.syntax import file_of, plain_name
 
 LONG = 300  # lines of open functions from which on an answer is edits, not the whole
 MOST_READ = 1 << 26  # bytes of recorded memory whose range of values is looked at
@@ -27,14 +27,14 @@ Ranges = Mapping[str, tuple[float, float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brief:
-    """One kernel's static text, and what is needed to read an answer: main file and the kernel's plain name.
+    """One kernel's static text, and what is needed to read an answer: the kernel's file and its plain name.
 
     ``kernel`` names the kernel among all captures. ``first`` holds every definition of the texts that the search begins
     with, of which ``static`` shows those that are open. ``subject`` is the first text as the rules take it.
     """
 
     kernel: str
-    main: str
+    file: str
     name: str
     static: str
     first: frozenset[str]
@@ -58,8 +58,9 @@ def brief(
     kernel and of itself. BuildError where the texts do not define the kernel.
     """
     assert capture.source is not None
-    main, name = capture.source.main, plain_name(capture.demangled)
-    code = shown(opened(texts, main, name))
+    name = plain_name(capture.demangled)
+    file = file_of(texts, capture.source.main, name)
+    code = shown(opened(texts, file, name))
     long = len(code.splitlines()) > LONG
     parts = (
         _TASK.format(name=name),
@@ -67,16 +68,16 @@ def brief(
         _listed("The target", _hardware(target, dict(conditions), baseline_ns)),
         _listed("The recorded launch", _launch(capture, ranges)),
         *([_listed("Measured there", (f"{name}: {value}" for name, value in profile.items()))] if profile else ()),
-        "# The rest of the translation unit\n\n" + _fenced(_shortened(surroundings(texts, main, name))),
+        "# The rest of the translation unit\n\n" + _fenced(_shortened(surroundings(texts, file, name))),
         "# Program p0\n\nThe open functions as the search began.\n\n" + _fenced(code),
     )
     return Brief(
         kernel=capture.name,
-        main=main,
+        file=file,
         name=name,
         static="\n".join(part.strip("\n") + "\n" for part in parts) + "\n",
         first=frozenset(text for whole in texts.values() for text, _ in definitions(whole)),
-        subject=_subject(capture, texts, main, name),
+        subject=_subject(capture, texts, file, name),
     )
 
 
@@ -84,12 +85,12 @@ def _listed(head: str, lines: Iterable[str]) -> str:
     return f"# {head}\n\n" + "\n".join(f"- {line}" for line in lines)
 
 
-def _subject(capture: Capture, texts: Mapping[str, str], main: str, name: str) -> Subject:
+def _subject(capture: Capture, texts: Mapping[str, str], file: str, name: str) -> Subject:
     unit, whole = capture.units[0], [p for p in capture.parameters if p.kind == "scalar" and "int" in (p.dtype or "")]
     return Subject(
-        text=texts[main],
+        text=texts[file],
         kernel=name,
-        context=tuple(text for path, text in texts.items() if path != main),
+        context=tuple(text for path, text in texts.items() if path != file),
         disjoint=is_disjoint(capture),
         small=all(a.nbytes < 1 << 31 for unit in capture.units for a in unit.allocations),
         block=unit.launch.block,

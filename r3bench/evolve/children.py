@@ -127,7 +127,7 @@ class Steps:
     def _source(self, child: Child, reply: Reply) -> Source:
         """The text that an answer makes of its parent's; BadReply where it makes none."""
         parent, brief = child.parent, self.prompts.brief
-        revision = revised(reply.text, dict(parent.files), brief.main, brief.name, parent.launch)
+        revision = revised(reply.text, dict(parent.files), brief.file, brief.name, parent.launch)
         child.description = revision.description
         return self.make(
             step=child.draw.step,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from time import monotonic
 from typing import Literal
 
-from r3bench.errors import CandidateFailure, CaptureError
+from r3bench.errors import BuildError, CandidateFailure, CaptureError
 from r3bench.evolve.described import described
 from r3bench.evolve.exploring import Exploration
 from r3bench.evolve.finalists import finalists
@@ -20,12 +20,12 @@ from r3bench.evolve.slim import slim
 from r3bench.evolve.sources import RECORDED, Source
 from r3bench.evolve.split import split
 from r3bench.evolve.start import Start
-from r3bench.ledger import Arm, KernelResult, Share, adds_up
+from r3bench.ledger import Arm, FileChange, KernelResult, Share, adds_up
 from r3bench.model import Configuration, Variant
 from r3bench.nouns import encode
 from r3bench.rules import RULES, relied_on
-from r3bench.syntax import plain_name
-from r3bench.worktree import source_path
+from r3bench.syntax import file_of, plain_name
+from r3bench.worktree import place_of
 
 Ending = Literal["improved", "not improved", "failed", "interrupted"]
 
@@ -76,7 +76,7 @@ class Conclusion:
             kernels=self.settings.kernels * (claims(self.settings.contests) + 2 * image),
             contests=self.settings.contests,
             neighbours=self.found.kernel.neighbours,
-            original=self._original(start),
+            original=start.texts,
         )
         self.found.run.progress(f"{self.found.name}: the best of {self.evaluator.evaluations} evaluations are verified")
         promote(court, finalists(start, self.found.sources, self.evaluator), recorded, self.verdicts)
@@ -121,11 +121,11 @@ class Conclusion:
         return next((promotion for promotion in tried if promotion.decision is not None), tried[0]).reason
 
     def _result(self, status: Ending, detail: str) -> KernelResult:
-        found, start, winner, source = self.found, self.found.start, self.verdicts.winner, self.capture.source
-        edited = self._edited()
-        before = self._original(start)
-        after = dict(edited.files)[source.main] if edited is not None and source is not None else None
-        changes = changed_kernels(before, after, plain_name(self.capture.demangled)) if after is not None else ()
+        found, start, winner, edited = self.found, self.found.start, self.verdicts.winner, self._edited()
+        before = start.texts if start is not None else {}
+        after = {**before, **dict(edited.files)} if edited is not None else before
+        reached = changed_kernels(before, after, plain_name(self.capture.demangled)) if edited is not None else ()
+        file = self._file(before)
         arms = (*self.verdicts.arms, *self.arms)
         ranked_ns = start.ns if start is not None else None
         return KernelResult(
@@ -141,9 +141,14 @@ class Conclusion:
             seed=self.settings.seed,
             evaluations=self.evaluator.evaluations,
             seconds=round(found.seconds + monotonic() - self.began, 3),
-            source=source_path(self.capture),
-            before=before,
-            after=after,
+            source=self._place(file),
+            before=before.get(file, ""),
+            after=after[file] if edited is not None else None,
+            others=tuple(
+                FileChange(path=self._place(path), before=text, after=after[path])
+                for path, text in before.items()
+                if path != file and text != after[path]
+            ),
             rule=edited.rule if edited is not None else None,
             description=edited.description if edited is not None else "",
             relies_on=relied_on(edited.rule) if edited is not None else (),
@@ -154,8 +159,8 @@ class Conclusion:
             promotions=tuple(self.verdicts.promotions),
             conditions=self._conditions(arms),
             settings=described(winner.variant, self.capture.units[0].launch.block) if winner is not None else (),
-            also_changes=changes,
-            also_checked=tuple(name for name in changes if name in self._neighbours_that_match()),
+            also_changes=reached,
+            also_checked=tuple(name for name in reached if name in self._neighbours_that_match()),
             rules=tuple((name, rule.sentence) for name, rule in RULES.items() if name in self._rules_used()),
             search=self.settings.search,
             stopped=found.stopped,
@@ -178,10 +183,17 @@ class Conclusion:
         winner = self.verdicts.winner
         return winner.source if winner is not None and winner.source.rule != RECORDED else None
 
-    def _original(self, start: Start | None) -> str:
-        """The main file's text that the search began with; empty where there is none."""
-        source = self.capture.source
-        return start.texts.get(source.main, "") if start is not None and source is not None else ""
+    def _file(self, texts: Mapping[str, str]) -> str:
+        """The file that defines the kernel; the main one where none does, or no text is known."""
+        main = self.capture.source.main if self.capture.source is not None else ""
+        try:
+            return file_of(texts, main, plain_name(self.capture.demangled)) if texts else main
+        except BuildError:
+            return main
+
+    def _place(self, file: str) -> str:
+        """A file's path relative to the repository; empty where the kernel has no source."""
+        return place_of(self.capture.source, file) if self.capture.source is not None else ""
 
     def _neighbours_that_match(self) -> set[str]:
         promoted = [p for p in self.verdicts.promotions if p.promoted]

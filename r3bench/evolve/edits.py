@@ -62,9 +62,11 @@ class Revision:
 
 
 def revised(
-    answer: str, files: Mapping[str, str], main: str, kernel: str, launch: LaunchRule | None = None
+    answer: str, files: Mapping[str, str], file: str, kernel: str, launch: LaunchRule | None = None
 ) -> Revision:
     """The texts that an answer makes of these files, which run under ``launch`` if the answer does not ask for another.
+
+    ``file`` is the one that defines the kernel.
 
     BadReply, with a reason by name, where it makes none of them.
     """
@@ -72,11 +74,11 @@ def revised(
         raise BadReply("empty", "the answer is empty")
     if (nbytes := len(answer.encode(errors="surrogatepass"))) > MOST_BYTES:
         raise BadReply("too large", f"the answer has {nbytes} bytes; at most {MOST_BYTES} are read")
-    items = opened(files, main, kernel)
+    items = opened(files, file, kernel)
     text = _edited(answer, shown(items)) if _BLOCK.search(answer) else _code(answer, items)
     if "\N{REPLACEMENT CHARACTER}" in text:
         raise BadReply("not UTF-8", "the code is not UTF-8 text")
-    splice, asked = _Splice(files, main, kernel, items), _launch(answer) or launch
+    splice, asked = _Splice(files, kernel, items), _launch(answer) or launch
     changed = splice.put(FILE_LINE.sub("", text))
     if asked == launch and not splice.changes:
         raise BadReply("nothing changed", "the code is the one that it was made from")
@@ -183,8 +185,8 @@ def _indent(line: str) -> str:
 class _Splice:
     """Puts the definitions of an answer into the files."""
 
-    def __init__(self, files: Mapping[str, str], main: str, kernel: str, items: Sequence[Item]) -> None:
-        self.files, self.main, self.kernel, self.items = files, main, kernel, items
+    def __init__(self, files: Mapping[str, str], kernel: str, items: Sequence[Item]) -> None:
+        self.files, self.kernel, self.items = files, kernel, items
         self.changes = False
 
     @cached_property

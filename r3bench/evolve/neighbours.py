@@ -1,18 +1,20 @@
-"""Which other kernels of a file an edit reaches through the device functions they share."""
+"""Which other kernels of a translation unit an edit reaches through the device functions they share."""
 
 from __future__ import annotations
 
-from r3bench.rules.subject import Subject
-from r3bench.syntax import kernels, text_of
+from collections.abc import Mapping
+
+from r3bench.evolve.opened import opened
+from r3bench.syntax import kernels, tokens
 
 
-def changed_kernels(before: str, after: str, own: str) -> tuple[str, ...]:
-    """The kernels besides ``own`` whose text, or that of a device function they call, differs; in the file's order."""
-    both = [name for name in kernels(before) if name != own and name in kernels(after)]
-    return tuple(name for name in both if _code(before, name) != _code(after, name))
+def changed_kernels(before: Mapping[str, str], after: Mapping[str, str], own: str) -> tuple[str, ...]:
+    """The kernels of a translation unit besides ``own`` whose code, or that of a device function they call, differs
+    between its texts by path; in the order of the files."""
+    both = ((path, name) for path in before for name in kernels(before[path]) if name in kernels(after[path]))
+    return tuple(n for path, n in both if n != own and _code(before, path, n) != _code(after, path, n))
 
 
-def _code(text: str, kernel: str) -> list[str]:
-    """A kernel and the device functions of its file that it reaches, as written."""
-    subject = Subject(text=text, kernel=kernel)
-    return [text_of(subject.function(name).node) for name in ("", *subject.reachable())]
+def _code(files: Mapping[str, str], file: str, kernel: str) -> list[tuple[str, ...]]:
+    """The tokens of a kernel and of the device functions that it reaches."""
+    return [tokens(item.text) for item in opened(files, file, kernel)]

@@ -28,21 +28,21 @@ class Item:
     text: str
 
 
-def opened(files: Mapping[str, str], main: str, kernel: str) -> tuple[Item, ...]:
-    """The open functions of a translation unit, by file and place, the main file's last.
+def opened(files: Mapping[str, str], file: str, kernel: str) -> tuple[Item, ...]:
+    """The open functions of a translation unit, by file and place, last those of the kernel's ``file``.
 
-    BuildError where ``main`` does not define the kernel.
+    BuildError where that does not define the kernel.
     """
-    return _opened(tuple(sorted(files.items())), main, kernel)
+    return _opened(tuple(sorted(files.items())), file, kernel)
 
 
 @lru_cache(maxsize=256)
-def _opened(files: tuple[tuple[str, str], ...], main: str, kernel: str) -> tuple[Item, ...]:
-    own = find_kernel(dict(files)[main], kernel, file=main)
+def _opened(files: tuple[tuple[str, str], ...], file: str, kernel: str) -> tuple[Item, ...]:
+    own = find_kernel(dict(files)[file], kernel, file=file)
     everything = [(path, function) for path, text in files for function in functions(text) if not function.kernel]
-    found = [(main, own), *_reached(own, everything)]
+    found = [(file, own), *_reached(own, everything)]
     items = [_item(path, dict(files)[path], function) for path, function in found]
-    return tuple(sorted(items, key=lambda item: (item.path == main, item.path, item.start)))
+    return tuple(sorted(items, key=lambda item: (item.path == file, item.path, item.start)))
 
 
 def _reached(kernel: Function, everything: list[tuple[str, Function]]) -> Iterator[tuple[str, Function]]:
@@ -123,12 +123,12 @@ def shown(items: Iterable[Item]) -> str:
     return "\n\n".join(head + "\n\n".join(texts) for head, texts in zip(heads, files.values(), strict=True)) + "\n"
 
 
-def surroundings(files: Mapping[str, str], main: str, kernel: str) -> str:
+def surroundings(files: Mapping[str, str], file: str, kernel: str) -> str:
     """The rest of the translation unit: bodies of other functions left out, each open function as a comment."""
-    named = opened(files, main, kernel)
+    named = opened(files, file, kernel)
     return "\n".join(
         f"// file: {path}\n{_around(text, [item for item in named if item.path == path])}"
-        for path, text in sorted(files.items(), key=lambda pair: (pair[0] == main, pair[0]))
+        for path, text in sorted(files.items(), key=lambda pair: (pair[0] == file, pair[0]))
     )
 
 

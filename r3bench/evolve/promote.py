@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -23,8 +23,8 @@ class Court:
 
     ``kernels`` is into how many parts the session's error budget is split, as :func:`claims` counts them.
 
-    ``neighbours`` are captures of other kernels in the same file, ``original`` is the file's text as it was: an edit of
-    a shared function must suit them too.
+    ``neighbours`` are captures of other kernels in the same translation unit, ``original`` are its texts as they were:
+    an edit of a shared function must suit them too.
     """
 
     evaluator: Evaluator
@@ -33,7 +33,7 @@ class Court:
     kernels: int
     contests: int
     neighbours: Sequence[Capture] = ()
-    original: str = ""
+    original: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def held_out(self) -> int:
@@ -328,9 +328,8 @@ def _check_neighbours(court: Court, variant: Variant, rule: str) -> tuple[tuple[
 
 
 def _changed(court: Court, variant: Variant) -> tuple[str, ...]:
-    capture, files = court.evaluator.capture, dict(variant.files or ())
-    main = capture.source.main if capture.source is not None else ""
-    return changed_kernels(court.original, files.get(main, court.original), plain_name(capture.demangled))
+    edited = {**court.original, **dict(variant.files or ())}
+    return changed_kernels(court.original, edited, plain_name(court.evaluator.capture.demangled))
 
 
 def _refusal(

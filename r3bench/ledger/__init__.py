@@ -16,6 +16,7 @@ from r3bench.ledger.records import FORMAT, KEYS, Record, latest, read, results
 from r3bench.ledger.results import (
     Arm,
     Failures,
+    FileChange,
     KernelResult,
     Promotion,
     SearchMode,
@@ -28,6 +29,6 @@ from r3bench.ledger.results import (
 )
 
 __all__ = [
-    "FORMAT", "KEYS", "Arm", "Failures", "KernelResult", "Ledger", "Promotion", "Record", "SearchMode", "Share",
-    "SourceResult", "Spent", "Trouble", "adds_up", "contradicted", "latest", "named", "read", "results",
+    "FORMAT", "KEYS", "Arm", "Failures", "FileChange", "KernelResult", "Ledger", "Promotion", "Record", "SearchMode",
+    "Share", "SourceResult", "Spent", "Trouble", "adds_up", "contradicted", "latest", "named", "read", "results",
 ]  # fmt: skip

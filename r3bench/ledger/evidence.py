@@ -111,7 +111,7 @@ class Evidence:
 
     def _are(self, sides: Sides, result: KernelResult, arm: Arm) -> bool:
         """Whether a contest's sides are those of a result's arm."""
-        first, changed = self._holding(result.before), self._holding(result.after)
+        first, changed = self._holding(result.before), self._holding(result.after, *(c.after for c in result.others))
         texts = first if arm.name in ("toolchain", "configuration") else changed
         tree = first if result.baseline.startswith("working tree") else [None]
         settings, found = _settings(result, arm), arm.comparison
@@ -121,9 +121,9 @@ class Evidence:
             own or any(self._is(sides[1], found.candidate_binary, each) for each in candidates)
         )
 
-    def _holding(self, text: str | None) -> list[Files]:
-        """The texts on record of which one is this; none where it is empty."""
-        return [files for files in self._texts if text in dict(files).values() or not (text or files)]
+    def _holding(self, *texts: str | None) -> list[Files]:
+        """The files on record that have these texts; none where the first is empty."""
+        return [f for f in self._texts if {*texts} <= {*dict(f).values()} or not (texts[0] or f)]
 
     def _is(self, side: str, code: str | None, variant: Variant) -> bool:
         """Whether a contest's side is a variant, by its hash or by machine code that was verified: idle settings are

@@ -109,17 +109,27 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange:
+    """A source file before and after a change; its ``path`` is relative to the repository."""
+
+    path: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelResult:
     """What a search found for one kernel.
 
     ``status``: ``improved`` (something was promoted), ``not improved``, ``failed`` (the baseline itself does not
-    replay; ``detail`` says why) or ``interrupted`` (``detail`` says where). ``source`` is the path of the main file
+    replay; ``detail`` says why) or ``interrupted`` (``detail`` says where). ``source`` is the path of the kernel's file
     relative to the repository, ``before`` and ``after`` its text; ``after`` is None where no source change was
-    promoted; ``relies_on`` says what it relies on where it may be wrong for other launches. ``configuration`` is
-    the promoted configuration and launch as JSON, None where the default stayed, and ``settings`` says in words how
-    it differs from the default. ``evaluations`` counts all replays: trials, those timed again, and checks on
-    further launches. ``also_changes`` names the other kernels of the file that the source change reaches,
-    ``also_checked`` those of them whose recorded launches all matched. ``rules`` explains the rules' names.
+    promoted. ``others`` are further files that the change edits, ``relies_on`` says what it relies on where it may be
+    wrong for other launches. ``configuration`` is the promoted configuration and launch as JSON, None where the
+    default stayed, and ``settings`` says in words how it differs from the default. ``evaluations`` counts all replays:
+    trials, those timed again, and checks on further launches. ``also_changes`` names the other kernels that the source
+    change reaches, ``also_checked`` those of them whose recorded launches all matched. ``rules`` explains the rules'
+    names.
 
     ``search`` is the mode, ``steps`` counts the texts proposed, and ``stopped`` says which budget or proposer ended the
     search before all were. ``split`` takes the winner's gain apart, ``stages`` gives the seconds of all evaluations
@@ -143,6 +153,7 @@ class KernelResult:
     source: str = ""
     before: str = ""
     after: str | None = None
+    others: tuple[FileChange, ...] = ()
     rule: str | None = None
     description: str = ""
     relies_on: tuple[str, ...] = ()
@@ -167,6 +178,14 @@ class KernelResult:
     def __post_init__(self) -> None:
         if self.configuration is not None and type(json.loads(self.configuration)) is not dict:
             raise ValueError(f"{self.kernel}: a configuration is a JSON object, not {self.configuration!r:.80}")
+
+    @property
+    def changes(self) -> tuple[FileChange, ...]:
+        """The files that the promoted source change edits, the kernel's first; none where there is no such change."""
+        if self.after is None:
+            return ()
+        own = FileChange(path=self.source, before=self.before, after=self.after)
+        return (*([own] if own.before != own.after else []), *self.others)
 
     def arm(self, name: str) -> Comparison | None:
         """The comparison of an arm against the baseline, if that arm was run."""

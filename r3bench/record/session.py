@@ -293,7 +293,7 @@ class Session:
             source=Source(
                 root=self._root,
                 main=module.main,
-                span=syntax.find_kernel(module.texts[module.main], syntax.plain_name(name), file=module.main).span,
+                span=syntax.span_of(module.texts[module.main], syntax.plain_name(name)),
                 files=tuple((path, store.text_sha256(text)) for path, text in sorted(module.texts.items())),
                 flags=module.flags,
             ),

@@ -177,7 +177,7 @@ def found_in(unit: Unit, *others: Unit, symbol: str, top: Path) -> Found:
     source = Source(
         root=_below(unit.root, top),
         main=unit.main,
-        span=_span(unit, syntax.plain_name(name)),
+        span=syntax.span_of(unit.texts[unit.main], syntax.plain_name(name)),
         files=tuple((path, store.text_sha256(text)) for path, text in texts.items()),
         flags=unit.flags,
         linked=tuple((each.main, each.flags) for each in others),
@@ -185,15 +185,6 @@ def found_in(unit: Unit, *others: Unit, symbol: str, top: Path) -> Found:
     irs = [each.ir for each in (unit, *others)]
     ir = codegen.linked(irs[0], irs[1:]) if others else irs[0]
     return Found(name, frontend.parameters(unit.typed_ir, symbol), source, texts, ir)
-
-
-def _span(unit: Unit, kernel: str) -> tuple[int, int]:
-    """The kernel's lines; all of the main file where it comes from a header or a macro."""
-    text = unit.texts[unit.main]
-    try:
-        return syntax.find_kernel(text, kernel, file=unit.main).span
-    except BuildError:
-        return 1, max(1, text.count("\n"))
 
 
 def _root(translation: Translation) -> Path:

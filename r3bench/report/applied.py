@@ -44,6 +44,10 @@ def kept(place: Path, kernels: Iterable[KernelResult]) -> dict[str, Any]:
 def _of(kernels: Iterable[KernelResult]) -> dict[str, str]:
     improved = [kernel for kernel in kernels if kernel.status == "improved"]
     return {
-        k.kernel: hashlib.sha256(f"{k.after}\0{k.configuration}".encode(errors="surrogatepass")).hexdigest()[:24]
+        k.kernel: hashlib.sha256("\0".join(_decided(k)).encode(errors="surrogatepass")).hexdigest()[:24]
         for k in improved
     }
+
+
+def _decided(kernel: KernelResult) -> tuple[str, ...]:
+    return str(kernel.after), *(change.after for change in kernel.others), str(kernel.configuration)

@@ -34,7 +34,7 @@ Entry = Mapping[str, Any]
 
 _NAMED = ("device", "seed", "search", "iterations", "trials", "seconds")  # of the options: told by settings
 _NAMED_LINES = 20  # of those that are damaged
-_TEXTS = ("before", "after", "configuration", "arms")  # of a result: said in another way, or too large
+_TEXTS = ("before", "after", "others", "configuration", "arms")  # of a result: said in another way, or too large
 
 
 def document(application: str, kernels: Sequence[KernelResult], run: Run | None = None) -> Document:

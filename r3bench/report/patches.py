@@ -8,9 +8,11 @@ import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
-from r3bench.ledger import KernelResult
+from r3bench.ledger import FileChange, KernelResult
 from r3bench.report.words import device_line, duration, file_name, held_out, no_control, one_line, words
 from r3bench.stats import Decision
 from r3bench.symbols import full_name, short_name
@@ -20,20 +22,27 @@ from r3bench.worktree import checkout
 
 def diff(result: KernelResult) -> str | None:
     """The source change in git's format, relative to the repository's root; None where there is none."""
-    if result.after is None:
-        return None
-    old, new = _quoted("a/" + result.source), _quoted("b/" + result.source)
-    tab = "\t" if " " in result.source else ""
-    body = list(difflib.unified_diff(_lines(result.before), _lines(_patched(result)), n=3))[2:]
+    return "".join(map(_diff, _patched(result))) if result.after is not None else None
+
+
+def _diff(change: FileChange) -> str:
+    old, new = _quoted("a/" + change.path), _quoted("b/" + change.path)
+    tab = "\t" if " " in change.path else ""
+    body = list(difflib.unified_diff(_lines(change.before), _lines(change.after), n=3))[2:]
     head = f"diff --git {old} {new}\n--- {old}{tab}\n+++ {new}{tab}\n"
     return head + "".join(_ended(line) for line in body)
 
 
-def _patched(result: KernelResult) -> str:
-    """The changed text, with a comment above the kernel where it relies on what may not hold in other launches.
+def _patched(result: KernelResult) -> tuple[FileChange, ...]:
+    """What a patch changes: as the result says, with a comment above the kernel where it relies on what may not hold in
+    other launches.
 
     A comment changes no code: the text that was verified is the same without it.
     """
+    return replace(result, after=_commented(result)).changes if result.after is not None else ()
+
+
+def _commented(result: KernelResult) -> str:
     text, symbol = result.after or "", result.kernel.partition("/")[2]
     names = [name for name in kernels(text) if symbol == name or f"{len(name)}{name}" in symbol]
     if not result.relies_on or not names:
@@ -67,32 +76,36 @@ def _quoted(path: str) -> str:
 _CONTEXT = 3  # unchanged lines around a change in a patch: git applies it only where they are as they were
 
 
-def _changes(result: KernelResult) -> list[tuple[int, int]]:
+def _ranges(change: FileChange) -> list[tuple[int, int]]:
     """The ranges of lines of the original text that a patch replaces; an empty range is an insertion."""
-    matcher = difflib.SequenceMatcher(None, _lines(result.before), _lines(_patched(result)))
+    matcher = difflib.SequenceMatcher(None, _lines(change.before), _lines(change.after))
     return [(start, end) for tag, start, end, _, _ in matcher.get_opcodes() if tag != "equal"]
 
 
-def _holds(text: str, result: KernelResult, side: str) -> bool:
+def _holds(text: str, change: FileChange, side: str) -> bool:
     """Whether a text has all that a patch makes (``side`` is ``+``) or replaces (``-``), with the lines around."""
-    hunks = re.split(r"^@@ .*\n", diff(result) or "", flags=re.MULTILINE)[1:]
+    hunks = re.split(r"^@@ .*\n", _diff(change), flags=re.MULTILINE)[1:]
     held = ("".join(line[1:] for line in _lines(hunk) if line[0] in (" ", side)) for hunk in hunks)
     return bool(hunks) and all(f"\n{lines}" in f"\n{text}\n" for lines in held)
 
 
 def _follows(second: KernelResult, first: KernelResult) -> bool:
     """Whether a kernel was searched in a text that has the patch of another."""
-    return second.source == first.source and second.before != first.before and _holds(second.before, first, "+")
+    own = (change for change in _patched(first) if change.path == second.source)
+    return any(second.before != change.before and _holds(second.before, change, "+") for change in own)
 
 
 def overlap(first: KernelResult, second: KernelResult) -> bool:
     """Whether one patch no longer applies after the other: both change a region of one file."""
-    if first.after is None or second.after is None or first.source != second.source:
-        return False
+    pairs = product(_patched(first), _patched(second))
+    return any(one.path == other.path and _meet(one, other) for one, other in pairs)
+
+
+def _meet(first: FileChange, second: FileChange) -> bool:
     if first.before != second.before:
         either = ((first, second), (second, first))
-        return not any(_follows(b, a) or _holds(_patched(a), b, "-") for a, b in either)
-    pairs = ((a, b) for a in _changes(first) for b in _changes(second))
+        return not any(_holds(b.before, a, "+") or _holds(a.after, b, "-") for a, b in either)
+    pairs = product(_ranges(first), _ranges(second))
     return any(a[0] <= b[1] + _CONTEXT and b[0] <= a[1] + _CONTEXT for a, b in pairs)
 
 
@@ -154,10 +167,11 @@ def moved_on(results: Iterable[KernelResult]) -> list[str]:
     every, files = list(results), dict[str, list[str]]()
     applied = in_place(every)
     for result in every:
-        place = in_the_tree(result.source)
-        changed = place is not None and place.read_bytes() != result.before.encode(errors="surrogatepass")
-        if result.before and changed and result not in applied:
-            files.setdefault(result.source, []).append(short_name(result.kernel))
+        searched = {result.source: result.before, **{change.path: change.before for change in result.others}}
+        for path in filter(searched.get, searched) if result not in applied else ():
+            place = in_the_tree(path)
+            if place is not None and place.read_bytes() != searched[path].encode(errors="surrogatepass"):
+                files.setdefault(path, []).append(short_name(result.kernel))
     return [
         f"after it was searched for {', '.join(names)}, {source} was changed: what is said of them is of its earlier "
         "text, and their patches may not apply; search again"
@@ -175,8 +189,12 @@ def in_place(results: Iterable[KernelResult]) -> list[KernelResult]:
 
 
 def _in_the_text(result: KernelResult) -> bool:
-    place = in_the_tree(result.source)
-    return place is not None and _holds(place.read_bytes().decode(errors="surrogateescape"), result, "+")
+    return all(map(_is_in_place, _patched(result)))
+
+
+def _is_in_place(change: FileChange) -> bool:
+    place = in_the_tree(change.path)
+    return place is not None and _holds(place.read_bytes().decode(errors="surrogateescape"), change, "+")
 
 
 def in_the_tree(source: str) -> Path | None:

@@ -70,7 +70,7 @@ def searched(about: Brief, texts: dict[str, str], seed: int) -> Iterable[tuple[P
         yield prompt, tuple(program.id for program in prompter.chosen(draw))
         program = Program(id=f"p{step}", files=(), parent=draw.parent.id, status="refused", step=step)
         try:
-            made = revised(proposer.propose(prompt).text, dict(draw.parent.files), about.main, about.name)
+            made = revised(proposer.propose(prompt).text, dict(draw.parent.files), about.file, about.name)
         except (BadReply, ModelError) as error:
             program = replace(program, detail=str(error))
         else:

@@ -128,7 +128,8 @@ def test_what_a_report_promoted_is_put_in(tmp_path: Path, pytestconfig: pytest.C
     ((found, variant),) = run._promoted(place)
     assert (Path(found.path), variant.launch, variant.configuration) == (capture, launch, Configuration())
     assert variant.files is not None
-    ((_, text),) = variant.files
+    ((file, text),) = variant.files
+    assert file == "kernels.cu", "as the capture names it, below the folder of its sources"
     assert "/* tuned */" in str(text)
 
 

@@ -10,6 +10,7 @@ from r3bench import report, store
 from r3bench.ledger import Ledger
 from r3bench.model import Configuration, LaunchRule
 from r3bench.nouns import encode
+from r3bench.worktree import source_path
 from tests.unit import report_case
 from tests.unit.grounds import keep
 
@@ -22,7 +23,7 @@ def tuned_report(place: Path, capture: Path, launch: LaunchRule, old: str, new: 
     after = before.replace(old, new)
     assert after != before
     found = replace(
-        report_case.kernel(1, 3), kernel="tuned/kernel", capture=str(capture), source=recorded.source.main,
+        report_case.kernel(1, 3), kernel="tuned/kernel", capture=str(capture), source=source_path(recorded),
         before=before, after=after,
         configuration=json.dumps({"configuration": encode(Configuration()), "launch": encode(launch)}),
     )  # fmt: skip

@@ -59,6 +59,15 @@ def test_volatile_references_and_pointers_to_pointers_are_told_apart() -> None:
     assert not rows.pointer, "a pointer to a pointer is nothing that restrict could be added to"
 
 
+def test_a_kernel_is_found_in_the_main_file_or_in_what_it_includes() -> None:
+    files = {"a.cuh": TEXT, "main.cu": '#include "a.cuh"\n'}
+    assert syntax.file_of(files, "main.cu", "fill") == "a.cuh"
+    assert syntax.file_of(files | {"main.cu": TEXT}, "main.cu", "fill") == "main.cu"
+    with pytest.raises(BuildError, match=r"main\.cu, with the files that it includes, does not define the kernel gone"):
+        syntax.file_of(files, "main.cu", "gone")
+    assert (syntax.span_of(TEXT, "fill"), syntax.span_of(TEXT, "gone")) == ((13, 13), (1, 15))
+
+
 def test_a_missing_kernel_is_the_candidates_fault_and_named() -> None:
     with pytest.raises(BuildError, match=r"k\.cu does not define the kernel gone \(it defines: scale, fill\)"):
         syntax.find_kernel(TEXT, "gone", file="k.cu")

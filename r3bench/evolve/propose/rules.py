@@ -57,7 +57,7 @@ def _subject(prompt: Prompt) -> Subject:
     files, first, launch = dict(prompt.parent.files), prompt.brief.subject, prompt.parent.launch
     return replace(
         first,
-        text=files.pop(prompt.brief.main),
+        text=files.pop(prompt.brief.file),
         context=tuple(files.values()),
         block=launch.block if launch is not None else first.block,
     )
@@ -65,7 +65,7 @@ def _subject(prompt: Prompt) -> Subject:
 
 def answer(prompt: Prompt, proposal: Proposal) -> str:
     """A proposal in the form in which a model would answer: what it changes, in full."""
-    before = {text for text, _ in definitions(dict(prompt.parent.files)[prompt.brief.main])}
+    before = {text for text, _ in definitions(dict(prompt.parent.files)[prompt.brief.file])}
     code = "\n\n".join(text for text, _ in definitions(proposal.text) if text not in before)
     return f"CHANGE: {proposal.description}\n{_launch(prompt, proposal)}```cuda\n{code}\n```\n"
 

@@ -32,8 +32,8 @@ _ELEMENTS = {
 
 
 def difference(diff: str, most: int) -> Markup:
-    """At most so many lines of a unified diff, each with its sign: colour is not all that tells them apart."""
-    lines = diff.rstrip("\n").split("\n")[3:]  # the three that name the file are in the patch
+    """At most so many lines of a unified diff's hunks, each with its sign: colour is not all that tells them apart."""
+    lines = diff.rstrip("\n").split("\n")
     ends = accumulate(min(len(line), LENGTH) for line in lines)
     most = min(most, sum(end <= most * WIDTH for end in ends))
     runs = groupby(lines[:most], lambda line: _KINDS.get(line[:1], "same"))

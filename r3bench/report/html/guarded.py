@@ -6,15 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from r3bench.report import guards
-from r3bench.report.html import charts, code
+from r3bench.report.html import charts
 from r3bench.report.html.elements import Markup, element
 from r3bench.report.html.parts import anchor, badge, bullets, command, contents, contest, head, machine
 from r3bench.report.html.plot import figure
 from r3bench.report.html.tables import Cell, table
 from r3bench.report.words import as_sentence, disturbed, duration
 from r3bench.symbols import full_name, short_name
-
-LINES = 100  # of a change that are shown
 
 Finding = Mapping[str, Any]
 
@@ -94,6 +92,5 @@ def _section(finding: Finding, notes: Sequence[str]) -> Markup:
         *bullets(notes),
         element("div", shown, class_="pair") if shown else "",
         *([table("Compiled code", ("code for", "what", "base", "head"), rows)] if rows else []),
-        *([code.difference(finding["diff"], LINES)] if finding.get("diff") else []),
         class_="kernel",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -263,7 +264,15 @@ def _search_figures(entry: Entry) -> Iterator[Markup]:
 def _change(entry: Entry, lines: int) -> list[Markup]:
     if not entry["diff"]:
         return []
-    return [element("h3", f"Source change in {entry['source']}"), code.difference(entry["diff"], lines)]
+    parts = re.split(r"^diff --git .*\n--- .*\n\+\+\+ ", entry["diff"], flags=re.MULTILINE)[1:]
+    return [piece for part in parts for piece in _file_change(part, lines)]
+
+
+def _file_change(part: str, lines: int) -> Iterator[Markup]:
+    """One file of a patch: its name's line, then the hunks."""
+    name, _, hunks = part.partition("\n")
+    yield element("h3", f"Source change in {name.strip().removeprefix('b/')}")
+    yield code.difference(hunks, lines)
 
 
 def _tried(entry: Entry, kernel: KernelResult) -> Iterator[Markup]:
