@@ -62,7 +62,7 @@ GPU = Procedure(
 # are as long as ranking needs. Once there is a graph, further short windows cost the host nothing: contenders, which
 # are not cut off, have many.
 GPU_RANKING = replace(
-    GPU, window_ns=250_000.0, clones=64, few=8, windows=9, spare=30, warm_up_ns=1_000_000.0, cold_bytes=1, flush=True
+    GPU, window_ns=250_000.0, clones=64, few=8, windows=9, spare=20, warm_up_ns=1_000_000.0, cold_bytes=1, flush=True
 )
 
 # Memories of a window that a contest's candidate is launched on alone. One that is right there without computing on a

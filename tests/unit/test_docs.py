@@ -121,7 +121,7 @@ def test_what_needs_a_gpu_is_spelled_right(path: Path) -> None:
 def test_what_needs_a_gpu_can_be_run(checkout: Path) -> None:
     for block in blocks(TOP / "docs" / "cuda.md"):
         if block.marker == "bash gpu":
-            run(Block("bash", block.text, ""), checkout, "--r3-seconds 40 --r3-iterations 200")  # to find something
+            run(Block("bash", block.text, ""), checkout, "--r3-seconds 40 --r3-iterations 200 --r3-evaluations 2000")
 
 
 def test_the_set_up_commands_are_the_only_ones_left_out() -> None:
