@@ -28,6 +28,7 @@ from r3bench.toolchain.pool import Server, Worker
 _OF_TARGET = {"cpu": (("disable-lsr", "true"),)}
 # Idle workers kept at least: a search comes back to its option sets. Each holds 6 to 20 MB; the rest is the server's.
 _KEPT = 32
+_JOBS = 64  # of a worker, at least: LLVM leaves 100 to 200 kB behind with each default pipeline that llvmlite runs
 _TRIES = 3  # of a job whose worker is killed
 _STARTS = 10  # of a server that is killed before it gives what it is asked for
 
@@ -316,16 +317,18 @@ class Compiler:
             raise CancelledError("the compiler was closed")
 
     def _give(self, worker: Worker) -> None:
-        """Keep a worker for the next request with its options; where there are too many the one goes that was asked
-        least, of such the one idle longest: most sets of options are drawn once, that of preparing is always needed."""
-        surplus = None
-        with self._lock:
-            self._idle.append(worker)
-            if len(self._idle) > max(_KEPT, 2 * self._count):
-                surplus = min(self._idle[:-1], key=lambda idle: idle.asked)
-                self._idle.remove(surplus)
-        if surplus is not None:  # giving back its memory takes longer than a build should
-            self._ending.submit(surplus.end)
+        """Keep a worker for the next request with its options, unless it has done its share. Where there are too many
+        the one goes that was asked least, of such the one idle longest: most sets of options are drawn once, that of
+        preparing is always needed."""
+        gone = worker if worker.asked >= _JOBS else None
+        if gone is None:
+            with self._lock:
+                self._idle.append(worker)
+                if len(self._idle) > max(_KEPT, 2 * self._count):
+                    gone = min(self._idle[:-1], key=lambda idle: idle.asked)
+                    self._idle.remove(gone)
+        if gone is not None:  # giving back its memory takes longer than a build should
+            self._ending.submit(gone.end)
 
 
 @lru_cache(64)

@@ -150,6 +150,17 @@ def test_the_workers_that_are_asked_most_stay(tmp_path: Path, monkeypatch: pytes
     assert kept == [((), "cuda"), *(((("unroll-threshold", value),), "cuda") for value in ("100", "150", "200"))]
 
 
+def test_a_worker_that_has_done_its_share_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("r3bench.toolchain.compiler._JOBS", 2)
+    pids = set[int]()
+    with Compiler(1, cache=tmp_path, assemble=False) as compiler:
+        for after in ((), ("sroa",), ("new_gvn",), ("sinking",)):
+            build(compiler, configuration=Configuration(after=after))
+            pids |= {worker._pid for worker in compiler._idle if worker.kind == ((), "cuda")}
+            assert max(worker.asked for worker in compiler._idle) < 2
+    assert len(pids) == 2, "the first prepared and built, the second built twice, the third waits"
+
+
 def test_a_server_killed_before_it_says_who_it_is_is_replaced(tmp_path: Path) -> None:
     with Compiler(1, cache=tmp_path) as compiler:
         os.kill(compiler._server._process.pid, signal.SIGKILL)
