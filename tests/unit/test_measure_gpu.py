@@ -214,7 +214,7 @@ def test_launches_apart_warm_up_by_the_clock(monkeypatch: pytest.MonkeyPatch, de
     assert device.evicted < 1000
 
 
-@pytest.mark.parametrize(("name", "rival", "count"), [("tiny", (), 39), ("tiny", (1_000.0,), 8), ("hour", (), 9)])
+@pytest.mark.parametrize(("name", "rival", "count"), [("tiny", (), 29), ("tiny", (1_000.0,), 8), ("hour", (), 9)])
 def test_a_ranking_has_more_windows_where_they_are_short(
     device: Gpu, name: str, rival: tuple[float, ...], count: int
 ) -> None:
