@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import prod
 from textwrap import shorten
 
@@ -79,7 +79,7 @@ def revised(
     if "\N{REPLACEMENT CHARACTER}" in text:
         raise BadReply("not UTF-8", "the code is not UTF-8 text")
     splice, asked = _Splice(files, kernel, items), _launch(answer) or launch
-    changed = splice.put(FILE_LINE.sub("", text))
+    changed = splice.put(text)
     if asked == launch and not splice.changes:
         raise BadReply("nothing changed", "the code is the one that it was made from")
     return Revision(files=tuple(sorted(changed.items())), launch=asked, description=_description(answer))
@@ -188,6 +188,7 @@ class _Splice:
     def __init__(self, files: Mapping[str, str], kernel: str, items: Sequence[Item]) -> None:
         self.files, self.kernel, self.items = files, kernel, items
         self.changes = False
+        self.repeated, self.given = set[Item](), set[Item]()
 
     @cached_property
     def said(self) -> set[str]:
@@ -203,8 +204,9 @@ class _Splice:
         """The files with the text's definitions in them; ``changes`` then says whether that makes any other code."""
         edits: dict[str, list[Edit]] = {path: [] for path in self.files}
         waiting: list[str] = []
+        text, places = _without_files(text)
         for definition, own in self._parts(text):
-            item = self._item(own) if own is not None else None
+            item = self._item(own, definition, _place(places, own)) if own is not None else None
             if item is None:
                 waiting += [definition] if self._is_new(definition, own) else []
                 continue
@@ -218,6 +220,7 @@ class _Splice:
         self._check(item, definition)
         self.changes = self.changes or _spelled(definition) != _spelled(item.text)
         front = [Edit(item.start, item.start, text + "\n\n") for text in new]
+        (self.repeated if definition == item.text else self.given).add(item)
         return front if definition == item.text else [*front, Edit(item.start, item.end, definition)]
 
     def _parts(self, text: str) -> Iterator[tuple[str, Function | None]]:
@@ -241,11 +244,21 @@ class _Splice:
         start, end = span(own.node)
         return text.encode()[start:end].decode(), own
 
-    def _item(self, function: Function) -> Item | None:
+    def _item(self, function: Function, definition: str, place: str) -> Item | None:
+        """The open function that a definition is of; BadReply where the answer has given that already.
+
+        Of several with one name and types of parameters it is that of the file which the answer names, or whose text
+        this is, or which the answer has not repeated yet, or which is the nearest to the kernel.
+        """
         named = [item for item in self.items if item.name == function.name]
         if len(named) > 1:
             named = [item for item in named if item.parameters == parameters(function)]
-        return named[0] if named and named[0].kernel == function.kernel else None
+        if not named or named[0].kernel != function.kernel:
+            return None
+        left = [item for item in reversed(named) if item not in self.given]
+        if not left:
+            raise BadReply("defined twice", f"the answer defines {function.name} more than once: give it once")
+        return max(left, key=lambda item: (item.path == place, item.text == definition, item not in self.repeated))
 
     # -- what may not be --
 
@@ -284,6 +297,18 @@ class _Splice:
                 raise BadReply("asks the compiler", f"{shorten(token, 60)}: {why}")
         if _prints(definition) and not any(_prints(item.text) for item in self.items):
             raise BadReply("prints", "the code prints, which the kernel did not")
+
+
+def _without_files(text: str) -> tuple[str, list[tuple[int, str]]]:
+    """A text without the lines that name files, and from which byte on it is of which file."""
+    parts = FILE_LINE.split(text)
+    starts = accumulate(len(part.encode()) for part in parts[::2])
+    return "".join(parts[::2]), list(zip(starts, parts[1::2], strict=False))
+
+
+def _place(places: Sequence[tuple[int, str]], function: Function) -> str:
+    """The file that an answer names above a function; empty where it names none."""
+    return next((path for start, path in reversed(places) if start <= function.node.start_byte), "")
 
 
 @lru_cache(maxsize=64)

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from r3bench.syntax import Edit, Function, Node, apply, captured, find_kernel, functions, parse, text_of
 
-FILE_LINE = re.compile(r"^// file: .*\n", re.MULTILINE)
+FILE_LINE = re.compile(r"^// file: (.*?)[ \t\r]*\n", re.MULTILINE)
 """What stands in front of each file's functions where several files are shown."""
 
 _WRAPPERS = ("template_declaration", "linkage_specification")

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import isclose
 from typing import Any
 
-from r3bench.ledger.results import Arm, KernelResult, Promotion
+from r3bench.ledger.results import Arm, FileChange, KernelResult, Promotion
 from r3bench.model import Configuration, LaunchRule, Level, Status, Variant, content_id
 from r3bench.nouns import decode
-from r3bench.stats import Comparison, block_statistic, claims
+from r3bench.stats import Comparison, Decision, block_statistic, claims
 
 Files = tuple[tuple[str, str], ...]
 Sides = tuple[str, str]
@@ -111,8 +111,8 @@ class Evidence:
 
     def _are(self, sides: Sides, result: KernelResult, arm: Arm) -> bool:
         """Whether a contest's sides are those of a result's arm."""
-        first, changed = self._holding(result.before), self._holding(result.after, *(c.after for c in result.others))
-        texts = first if arm.name in ("toolchain", "configuration") else changed
+        first = self._holding(result.before)
+        texts = first if arm.name in ("toolchain", "configuration") else self._changed(first, result, arm)
         tree = first if result.baseline.startswith("working tree") else [None]
         settings, found = _settings(result, arm), arm.comparison
         baselines, candidates = [Variant(files=files) for files in tree], [replace(settings, files=f) for f in texts]
@@ -121,9 +121,16 @@ class Evidence:
             own or any(self._is(sides[1], found.candidate_binary, each) for each in candidates)
         )
 
-    def _holding(self, *texts: str | None) -> list[Files]:
-        """The files on record that have these texts; none where the first is empty."""
-        return [f for f in self._texts if {*texts} <= {*dict(f).values()} or not (texts[0] or f)]
+    def _holding(self, text: str | None) -> list[Files]:
+        """The files on record of which one is this text; those without any where it is empty."""
+        return [files for files in self._texts if text in dict(files).values() or not (text or files)]
+
+    def _changed(self, first: Iterable[Files], result: KernelResult, arm: Arm) -> list[Files]:
+        """The files on record that a result's change makes of some that it began with; where it has none, any that were
+        slower."""
+        if result.after is None:
+            return [*self._texts] if arm.comparison.decision is Decision.SLOWER else self._holding(None)
+        return [made for files in first for made in _edited(files, result) if made in self._texts]
 
     def _is(self, side: str, code: str | None, variant: Variant) -> bool:
         """Whether a contest's side is a variant, by its hash or by machine code that was verified: idle settings are
@@ -146,6 +153,17 @@ class Evidence:
     def _covers(passed: set[tuple[str, int]], levels: set[str], held_out: int) -> bool:
         further = {unit for _, unit in passed if unit}
         return levels <= {level for level, _ in passed} and held_out <= len(further)
+
+
+def _edited(files: Files, result: KernelResult) -> Iterator[Files]:
+    """What a result's change makes of these files, wherever they lie; nothing where they are not as it says."""
+    own = FileChange(path=result.source, before=result.before, after=result.after or "")
+    changes = {change.path: change for change in (own, *result.others)}
+    for top in {own.path.removesuffix(path) for path, _ in files if f"/{own.path}".endswith(f"/{path}")}:
+        held = {top + path: text for path, text in files}
+        if all(held.get(path) == change.before for path, change in changes.items()):
+            made = held | {path: change.after for path, change in changes.items()}
+            yield tuple((path, made[top + path]) for path, _ in files)
 
 
 def _settings(result: KernelResult, arm: Arm) -> Variant:

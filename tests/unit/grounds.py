@@ -14,8 +14,8 @@ from r3bench.nouns import decode, encode
 
 def keep(ledger: Ledger, result: KernelResult) -> None:
     """A result with its contests, texts and evaluations; those are repetitions, so that they are in no curve."""
-    for number, text in enumerate(filter(None, (result.before, result.after))):
-        files = [["k.cu", text]]
+    for number in [number for number, text in enumerate((result.before, result.after)) if text]:
+        files = _texts(result, edited=bool(number))
         fields = {"id": f"p{number}", "origin": "test", "status": "matched", "island": 0, "files": files}
         ledger.append("program", kernel="grounds", step=number, program=fields)
     for arm in result.arms:
@@ -30,14 +30,20 @@ def keep(ledger: Ledger, result: KernelResult) -> None:
     ledger.append("result", kernel=result.kernel, result=encode(result))
 
 
+def _texts(result: KernelResult, *, edited: bool) -> tuple[tuple[str, str], ...]:
+    """The files that a result names, before or after its change."""
+    own = (result.source, (result.after if edited else result.before) or "")
+    return own, *((each.path, each.after if edited else each.before) for each in result.others)
+
+
 def sides(result: KernelResult, arm: Arm) -> dict[str, str]:
-    text = result.before if arm.name in ("configuration", "toolchain") else result.after
+    files = _texts(result, edited=arm.name not in ("configuration", "toolchain"))
     configuration, launch = Configuration(), None
     if arm.name.endswith("configuration") and result.configuration:
         given = json.loads(result.configuration)
         configuration = decode(Configuration, given.get("configuration", {}))
         launch = decode(LaunchRule, given["launch"]) if given.get("launch") else None
-    candidate = Variant(files=(("k.cu", text or ""),), configuration=configuration, launch=launch)
+    candidate = Variant(files=files, configuration=configuration, launch=launch)
     return {"baseline": named(Variant()), "candidate": named(candidate)}
 
 

@@ -13,7 +13,7 @@ import pytest
 from r3bench import report
 from r3bench.cli.report import documents
 from r3bench.errors import LedgerError
-from r3bench.ledger import Arm, KernelResult, Ledger, Share, Spent, named, read
+from r3bench.ledger import Arm, FileChange, KernelResult, Ledger, Share, Spent, named, read
 from r3bench.model import Configuration, Level, Status, Variant, Verdict
 from r3bench.nouns import decode, encode
 from r3bench.stats import Comparison, Decision, confirmed, contradiction, identical, refused
@@ -173,7 +173,8 @@ def test_a_result_whose_grounds_are_gone_is_left_out(tmp_path: Path, kind: str) 
 @pytest.mark.parametrize(("code", "believed"), [("tuned", True), ("other", False)])
 def test_a_contest_without_hashes_is_known_by_its_machine_code(tmp_path: Path, code: str, believed: bool) -> None:
     binaries = {"baseline_binary": "base", "candidate_binary": code}
-    found = replace(RESULT, arms=(Arm(name="patch", comparison=replace(RESULT.arms[0].comparison, **binaries)),))
+    arms = (Arm(name="patch", comparison=replace(RESULT.arms[0].comparison, **binaries)),)
+    found = replace(RESULT, source="k.cu", arms=arms)
     patched = Variant(files=(("k.cu", RESULT.after or ""),), configuration=Configuration())
     path = tmp_path / "k.jsonl"
     with Ledger.open(path) as ledger:
@@ -185,6 +186,39 @@ def test_a_contest_without_hashes_is_known_by_its_machine_code(tmp_path: Path, c
     plain = [{name: held for name, held in record.items() if name not in ("baseline", "candidate")} for record in kept]
     path.write_text("".join(f"{json.dumps(record)}\n" for record in plain))
     assert (read(path)[1] == []) is believed
+
+
+def test_a_contest_of_what_is_slower_names_no_change(tmp_path: Path) -> None:
+    """The best that was tried may be slower than the baseline: its text is on record, but no part of the result."""
+    slower = Arm(name="patch", comparison=confirmed(comparison(0.5), comparison(0.5)))
+    tried = replace(PLAIN, kernel="demo/k", baseline_ns=1000.0, arms=(slower,))
+    path = tmp_path / "k.jsonl"
+    with Ledger.open(path) as ledger:
+        keep(ledger, replace(tried, before="a", after="b", source="k.cu"))
+        keep(ledger, replace(tried, before="a", source="k.cu"))
+    assert read(path)[1] == []
+
+
+FIRST, SECOND = FileChange(path="a/f.cuh", before="f", after="h"), FileChange(path="a/g.cuh", before="old", after="i")
+SEVERAL = replace(RESULT, source="a/k.cu", before="old", after="new", others=(FIRST, SECOND))
+FALSE_CHANGES: dict[str, dict[str, Any]] = {
+    "a file left out": {"others": (FIRST,)},
+    "all further files left out": {"others": ()},
+    "another text": {"others": (FIRST, replace(SECOND, after="j"))},
+    "another text before": {"others": (FIRST, replace(SECOND, before="f"))},
+    "texts exchanged": {"others": (replace(FIRST, after="i"), replace(SECOND, after="h"))},
+    "another file": {"others": (FIRST, replace(SECOND, path="a/x.cuh"))},
+    "a file that is not there": {"others": (*SEVERAL.others, replace(FIRST, path="a/x.cuh"))},
+    "another kernel's file": {"source": "a/g.cuh"},
+    "another folder": {"others": (FIRST, replace(SECOND, path="b/g.cuh"))},
+    "the change of another file": {"source": "a/f.cuh", "before": "f", "after": "h", "others": (SECOND,)},
+}
+
+
+@pytest.mark.parametrize("what", FALSE_CHANGES)
+def test_a_change_of_several_files_is_the_one_that_was_contested(tmp_path: Path, what: str) -> None:
+    wrong = forged(tmp_path / "k.jsonl", SEVERAL, encode(replace(SEVERAL, **FALSE_CHANGES[what])))
+    assert "a contest of another source" in wrong
 
 
 def test_a_contest_that_claims_nothing_has_to_be_on_record_only(tmp_path: Path) -> None:

@@ -95,6 +95,37 @@ def test_an_answer_in_several_files_goes_where_its_functions_are() -> None:
     assert files["kernels.cu"] == MAIN.replace(KERNEL, BETTER)
 
 
+HALVES = {name: f"namespace {name} {{\n__device__ static float f(float x) {{\n    return x / {name[1:]};\n}}\n}}\n"
+          for name in ("n2", "n3")}  # fmt: skip
+TWINS = {
+    **{f"{name}.cuh": text for name, text in HALVES.items()},
+    "k.cu": '#include "n2.cuh"\n#include "n3.cuh"\n__global__ void k(float* a) { a[0] = n2::f(1) + n3::f(2); }\n',
+}
+KEPT, TIMES = ("__device__ static float f(float x) {\n    return x " + end + ";\n}" for end in ("/ 2", "* 3"))
+
+
+@pytest.mark.parametrize(
+    ("code", "file"),
+    [
+        (f"// file: n3.cuh\n{TIMES}", "n3.cuh"),
+        (f"// file: n2.cuh \n{TIMES}", "n2.cuh"),
+        (f"{KEPT}\n\n{TIMES}", "n3.cuh"),
+        (f"{KEPT.replace('2', '3')}\n\n{TIMES}", "n2.cuh"),
+        (f"// file: n2.cuh\n{TIMES}\n\n// file: n3.cuh\n{KEPT.replace('2', '3')}", "n2.cuh"),
+        (f"// file: k.cu\n{TIMES}", "n3.cuh"),
+    ],
+)
+def test_one_of_several_functions_with_one_name_goes_where_it_is(code: str, file: str) -> None:
+    files = dict(revised(answer(code), TWINS, "k.cu", "k").files)
+    assert [path for path in TWINS if files[path] != TWINS[path]] == [file]
+    assert TIMES in files[file]
+
+
+def test_a_function_that_an_answer_gives_twice_is_refused() -> None:
+    assert reason(answer(f"{BETTER}\n\n{BETTER.replace('const int', 'unsigned')}")) == "defined twice"
+    assert made(answer(f"{KERNEL}\n\n{BETTER}")) == made(answer(BETTER)), "what was there may stand beside it"
+
+
 def test_new_functions_and_constants_go_in_front_of_what_follows_them() -> None:
     half = "__device__ float half(float x) { return x / WIDTH; }"
     new = f"constexpr int WIDTH = 2;\n\nstruct Pair {{ float x, y; }};\n\n{half}"
