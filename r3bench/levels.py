@@ -31,6 +31,7 @@ _CHECKED = 30
 _ORDERS, _BUILDS = "other orders of threads, on a CPU", "checked builds, on a CPU"
 # Of a unit that is replayed there whole, that has every access of it checked, and that has so of some of its blocks.
 _ORDERED_BYTES, _CHECKED_BYTES, _SAMPLED_BYTES = 64 << 20, 4 << 20, 1 << 30
+_MOST_BLOCKS = (2**31 - 1, 65_535, 65_535)  # of a grid, along each axis
 
 Found = tuple[Verdict | None, list[str], list[str]]
 """A verdict that is no match, or None; what was run; what was left out, and why."""
@@ -80,6 +81,9 @@ def _perturbed(placement: Placement, variant: Variant, compiler: Builder, timeou
             names.append(changed.name)
         elif _leads_out(placement, material, changed, compiler, timeout_s):
             placement.refused.add(changed.name)
+            discarded += 1
+        elif _outgrows(placement, material, changed, compiler, timeout_s):
+            placement.outgrown.add(changed.name)
             discarded += 1
         else:
             found.verdict = replace(found.verdict, detail=f"with {changed.name}: {found.verdict.detail}")
@@ -233,6 +237,27 @@ def _leads_out(placement: Placement, material: Material, changed: Input, compile
         return False
     looked = partial(_looked_at, placement, compiler=compiler, timeout_s=timeout_s)
     return looked(material) is Status.FAULT and looked(placement.material) is Status.MATCH
+
+
+def _outgrows(placement: Placement, material: Material, changed: Input, compiler: Builder, timeout_s: float) -> bool:
+    """Whether a changed input asks for more threads than were launched: it is their number alone that keeps the
+    recorded kernel in its buffers there, where more of them would do no harm on what was recorded.
+
+    An application launches as many as its sizes ask for: that a thread which does the work of several does more than
+    the recorded ones tells nothing. Looked at only where a variant does something else.
+    """
+    if changed.name in placement.outgrown:
+        return True
+    looked = partial(_looked_at, placement, compiler=compiler, timeout_s=timeout_s)
+    return looked(_wider(material)) is Status.FAULT and looked(_wider(placement.material)) is Status.MATCH
+
+
+def _wider(material: Material) -> Material:
+    """The unit launched with twice as many blocks along every axis that has several threads."""
+    launch = material.unit.launch
+    x, y, z = (n if n * b == 1 else 2 * n for n, b in zip(launch.grid, launch.block, strict=True))
+    grid = min(x, _MOST_BLOCKS[0]), min(y, _MOST_BLOCKS[1]), min(z, _MOST_BLOCKS[2])
+    return replace(material, unit=replace(material.unit, launch=replace(launch, grid=grid)))
 
 
 def _looked_at(placement: Placement, material: Material, compiler: Builder, timeout_s: float) -> Status:

@@ -108,6 +108,7 @@ class Placement:
         self._probes: list[Memory] = []  # what it is verified on, from its first verification on
         self.refused: set[str] = set()  # changed inputs that the recorded kernel does not take
         self.borne: set[str] = set()  # wild ones on which it stays in its buffers
+        self.outgrown: set[str] = set()  # those that ask for more threads than were launched
 
     def renew(self, original: Future[Built]) -> None:
         """Another build of the recorded kernel, where it was not measured yet: one may fail by nobody's fault."""

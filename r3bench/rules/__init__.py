@@ -54,6 +54,8 @@ class Rule:
     relies_on: str = ""
 
 
+_ENOUGH = "launches must have a thread for each element that their sizes ask for; those recorded had"
+
 RULES: Mapping[str, Rule] = {
     "restrict": Rule(
         restrict,
@@ -76,11 +78,11 @@ RULES: Mapping[str, Rule] = {
     "expose": Rule(expose, "the recorded sizes are constants in a copy of the body that only they take"),
     "reuse": Rule(reuse, "what a loop's rounds read in common slides through registers"),
     "tile": Rule(tile, "what neighbouring threads read in common is loaded once, into shared memory"),
-    "stride": Rule(stride, "a grid-stride loop lets any number of threads do the work", (4, 1, 1)),
-    "coarsen2": Rule(partial(coarsen, count=2), "each thread does two elements, a grid apart", (2, 1, 1)),
-    "coarsen4": Rule(partial(coarsen, count=4), "each thread does four elements, a grid apart", (4, 1, 1)),
-    "rows2": Rule(partial(rows, count=2), "each thread does two neighbouring rows", (1, 2, 1)),
-    "rows4": Rule(partial(rows, count=4), "each thread does four neighbouring rows", (1, 4, 1)),
+    "stride": Rule(stride, "a grid-stride loop lets any number of threads do the work", (4, 1, 1), _ENOUGH),
+    "coarsen2": Rule(partial(coarsen, count=2), "each thread does two elements, a grid apart", (2, 1, 1), _ENOUGH),
+    "coarsen4": Rule(partial(coarsen, count=4), "each thread does four elements, a grid apart", (4, 1, 1), _ENOUGH),
+    "rows2": Rule(partial(rows, count=2), "each thread does two neighbouring rows", (1, 2, 1), _ENOUGH),
+    "rows4": Rule(partial(rows, count=4), "each thread does four neighbouring rows", (1, 4, 1), _ENOUGH),
 }
 
 Chain = tuple[str, ...]
@@ -157,5 +159,5 @@ def relied_on(rule: str) -> tuple[str, ...]:
     What no rule made is known to be right on the recorded launches alone.
     """
     used = [RULES.get(name) for name in rule.split("+")]
-    found = [each.relies_on for each in used if each is not None and each.relies_on]
+    found = dict.fromkeys(each.relies_on for each in used if each is not None and each.relies_on)
     return (*found, *(("checked on the recorded launches only",) if None in used else ()))

@@ -211,6 +211,46 @@ def test_a_count_that_leads_the_recorded_kernel_out_of_its_buffers_tells_nothing
     assert ("n = 121" in verdict.detail, "with n = 39" in verdict.detail) == (False, status is Status.MISMATCH)
 
 
+@pytest.mark.parametrize(
+    ("bound", "body", "says"),
+    [
+        ("n", "to[i] = 2.0 * from[i];", None),
+        ("n", "to[i] = 2.0 * from[i] + (n == 128 && i > 64);", "with n = 128"),
+        ("256", "to[i] = 2.0 * from[i];", "with n = 255"),
+    ],
+    ids=["right", "wrong for another size", "wrong for any size"],
+)
+def test_a_size_that_asks_for_more_threads_than_were_launched_tells_nothing_of_a_thread_that_does_two_elements(
+    server: ReplayServer, tmp_path: Path, bound: str, body: str, says: str | None
+) -> None:
+    head = 'extern "C" __global__ void twice(const double* from, double* to, int n) {\n'
+    each = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
+    text = f"{head} {each} if (i < n) to[i] = 2.0 * from[i]; }}"
+    two = f"{head} {each} for (; i < {bound}; i += gridDim.x * blockDim.x) {{ {body} }} }}"
+    values = np.random.default_rng(0).random(256)
+    capture = recorded_as(tmp_path, text, "twice", (4, 64), values, np.zeros(256), 256)
+    variant = Variant(files=(("k.cu", two),))
+    verdict = server.verify(capture, variant, Level.PERTURBED).result(60).verdict
+    assert (verdict.status is Status.MATCH) is (says is None), verdict.detail
+    assert ("n = 255" if says is None else says) in verdict.detail
+    assert "n = 769" not in verdict.detail  # four blocks keep the recorded kernel in its buffers there
+
+
+def test_a_kernel_that_nothing_but_its_launch_bounds_may_do_no_more_than_it(
+    server: ReplayServer, tmp_path: Path
+) -> None:
+    text = """
+    extern "C" __global__ void twice(const double* from, double* to, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        to[i] = n > 256 ? 3.0 * from[i] : 2.0 * from[i];
+    }"""
+    more = text.replace("int i", "if (n > 256) to[n] = 0.0;\n        int i")
+    capture = recorded_as(tmp_path, text, "twice", (4, 64), np.random.default_rng(0).random(256), np.zeros(256), 256)
+    verdict = server.verify(capture, Variant(files=(("k.cu", more),)), Level.PERTURBED).result(60).verdict
+    assert verdict.status is Status.FAULT
+    assert "with n = 769" in verdict.detail
+
+
 def test_numbers_that_cancel_where_signs_are_turned_may_be_added_in_another_order(
     server: ReplayServer, tmp_path: Path
 ) -> None:

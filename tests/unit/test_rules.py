@@ -375,3 +375,5 @@ def test_what_a_text_relies_on_is_said() -> None:
     (said,) = relied_on("restrict+hoist")
     assert "must not overlap" in said
     assert relied_on("restrict+p7")[1:] == ("checked on the recorded launches only",)
+    (threads,) = relied_on("rows2+coarsen4+hoist")
+    assert threads.startswith("launches must have a thread for each element")
