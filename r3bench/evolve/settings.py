@@ -53,7 +53,7 @@ class Settings:
     only the best quarter of the texts gets a second, further ones are for the best three, as long as they gain more
     than new texts do, and a configuration is timed to the end only while it may be faster than the best of its text. At
     most ``stale`` programs join an island between the drawing of a parent and the judgement of its child. ``in_flight``
-    configurations of a text are out at once, ``evaluating`` of all together, and ``proposing`` answers are awaited.
+    configurations of a text are out at once, ``evaluating`` of all kernels, and ``proposing`` answers are awaited.
     ``fast_math`` lets configurations change results within the tolerance; so many ``slots`` for passes let the search
     make pipelines itself; ``profile`` tells whoever proposes the device's bandwidth and, where they can be had, the
     recorded kernel's hardware counters. Up to ``contests`` candidates of a kernel stand against the baseline, with this

@@ -161,3 +161,10 @@ def test_staleness_comes_before_what_is_busy(tmp_path: Path) -> None:
     model, _, lag = busy(tmp_path, 200.0, 1.0, replace(FAITHFUL, stale=1, islands=2))
     assert lag == 0
     assert model == pytest.approx(0.5, abs=0.05), "two islands, one text each, and four places"
+
+
+@pytest.mark.parametrize(("places", "kernels", "out"), [(4, 1, 4), (32, 1, 12), (32, 4, 8), (32, 16, 4)])
+def test_trials_take_a_kernels_share_of_all_places(tmp_path: Path, places: int, kernels: int, out: int) -> None:
+    alone = Settings(search="bo", trials=240, evaluating=places, kernels=kernels)
+    _, device, _ = busy(tmp_path, 1.0, 1.0, alone)
+    assert device * places == pytest.approx(out, rel=0.06)

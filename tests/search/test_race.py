@@ -47,7 +47,7 @@ def test_it_is_never_the_best_and_counts_as_a_match() -> None:
 @pytest.mark.parametrize("race", [True, False])
 def test_a_search_races_within_a_text_once_it_has_a_time(tmp_path, race: bool) -> None:  # type: ignore[no-untyped-def]
     server, kernel = FakeServer(lambda variant, unit: Behaviour()), capture()
-    settings = Settings(search="bo", trials=8, in_flight=2, race=race)
+    settings = Settings(search="bo", trials=8, in_flight=2, evaluating=2, race=race)
     with Ledger.open(tmp_path / "ledger.jsonl") as ledger:
         evolve([kernel], server, settings, ledger, open_proposers("rules"), working=tree())
     timings = [timing for _, _, _, timing in server.submitted if timing in ("once", "race")]
