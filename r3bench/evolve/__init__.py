@@ -39,6 +39,7 @@ from r3bench.ledger import FORMAT, KernelResult, Ledger
 from r3bench.model import Capture, Variant
 from r3bench.nouns import encode
 from r3bench.server.requests import Server
+from r3bench.worktree import place_of
 
 __all__ = ["MODES", "Kernel", "Limits", "Search", "Settings", "evolve"]
 
@@ -140,12 +141,14 @@ def evolve(
 
 
 def neighbours_of(capture: Capture, others: Sequence[Capture]) -> list[Capture]:
-    """The captures of other kernels in a kernel's translation unit."""
+    """The captures of other kernels that are compiled from some of a kernel's files."""
     return [other for other in {c.path: c for c in others}.values() if _shares_file(other, capture)]
 
 
 def _shares_file(other: Capture, capture: Capture) -> bool:
-    one, two = other.source, capture.source
-    if one is None or two is None or other.symbol == capture.symbol:
-        return False
-    return (one.root, one.main) == (two.root, two.main)
+    return other.symbol != capture.symbol and not _places(other).isdisjoint(_places(capture))
+
+
+def _places(capture: Capture) -> set[str]:
+    source = capture.source
+    return {place_of(source, path) for path, _ in source.files} if source is not None else set()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from math import prod
 from time import monotonic
 from typing import Literal
@@ -13,13 +14,13 @@ from r3bench.errors import BuildError, CandidateFailure, CaptureError
 from r3bench.evolve.described import described
 from r3bench.evolve.exploring import Exploration
 from r3bench.evolve.finalists import finalists
-from r3bench.evolve.neighbours import changed_kernels
+from r3bench.evolve.neighbours import Unit
 from r3bench.evolve.own import own_compiler
 from r3bench.evolve.promote import Court, Verdicts, claims, promote
 from r3bench.evolve.slim import slim
-from r3bench.evolve.sources import RECORDED, Source
+from r3bench.evolve.sources import RECORDED, Files, Source
 from r3bench.evolve.split import split
-from r3bench.evolve.start import Start
+from r3bench.evolve.start import Start, read_texts
 from r3bench.ledger import Arm, FileChange, KernelResult, Share, adds_up
 from r3bench.model import Configuration, Variant
 from r3bench.nouns import encode
@@ -75,7 +76,7 @@ class Conclusion:
             gate=self.settings.gate,
             kernels=self.settings.kernels * (claims(self.settings.contests) + 2 * image),
             contests=self.settings.contests,
-            neighbours=self.found.kernel.neighbours,
+            neighbours=self._neighbours,
             original=start.texts,
         )
         self.found.run.progress(f"{self.found.name}: the best of {self.evaluator.evaluations} evaluations are verified")
@@ -124,8 +125,8 @@ class Conclusion:
         found, start, winner, edited = self.found, self.found.start, self.verdicts.winner, self._edited()
         before = start.texts if start is not None else {}
         after = {**before, **dict(edited.files)} if edited is not None else before
-        reached = changed_kernels(before, after, plain_name(self.capture.demangled)) if edited is not None else ()
         file = self._file(before)
+        reached = self._reached(before, file, edited.files) if edited is not None else ()
         arms = (*self.verdicts.arms, *self.arms)
         ranked_ns = start.ns if start is not None else None
         return KernelResult(
@@ -194,6 +195,25 @@ class Conclusion:
     def _place(self, file: str) -> str:
         """A file's path relative to the repository; empty where the kernel has no source."""
         return place_of(self.capture.source, file) if self.capture.source is not None else ""
+
+    @cached_property
+    def _neighbours(self) -> tuple[Unit, ...]:
+        """The other kernels that share files with this one, with their texts as they were, where those can be read."""
+        return tuple(self._beside())
+
+    def _beside(self) -> Iterator[Unit]:
+        for capture in self.found.kernel.neighbours:
+            try:
+                yield Unit(capture, read_texts(replace(self.found.kernel, capture=capture))[0])
+            except CaptureError:
+                continue  # which is told where that kernel is searched itself
+
+    def _reached(self, before: Mapping[str, str], file: str, files: Files) -> tuple[str, ...]:
+        """The kernels besides this one that an edit reaches."""
+        own, name = Unit(self.capture, before), plain_name(self.capture.demangled)
+        changes = own.changes(files)
+        reached = (each for unit in (own, *self._neighbours) for each in unit.reached(changes))
+        return tuple(dict.fromkeys(other for place, other in reached if (place, other) != (own.place(file), name)))
 
     def _neighbours_that_match(self) -> set[str]:
         promoted = [p for p in self.verdicts.promotions if p.promoted]

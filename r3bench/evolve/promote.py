@@ -9,10 +9,10 @@ from typing import Literal
 from r3bench.errors import CaptureError
 from r3bench.evolve.evaluate import Evaluator
 from r3bench.evolve.finalists import Finalist
-from r3bench.evolve.neighbours import changed_kernels
+from r3bench.evolve.neighbours import Unit
 from r3bench.evolve.sources import RECORDED, Source
 from r3bench.ledger import Arm, Promotion
-from r3bench.model import Capture, Configuration, Level, ReplayUnit, Status, Variant, Verdict
+from r3bench.model import Configuration, Level, ReplayUnit, Status, Variant, Verdict
 from r3bench.stats import Comparison, Decision
 from r3bench.syntax import plain_name
 
@@ -23,8 +23,8 @@ class Court:
 
     ``kernels`` is into how many parts the session's error budget is split, as :func:`claims` counts them.
 
-    ``neighbours`` are captures of other kernels in the same translation unit, ``original`` are its texts as they were:
-    an edit of a shared function must suit them too.
+    ``neighbours`` are other kernels that share files with this one, ``original`` are its own texts as they were: an
+    edit of a shared function must suit them too.
     """
 
     evaluator: Evaluator
@@ -32,7 +32,7 @@ class Court:
     gate: float
     kernels: int
     contests: int
-    neighbours: Sequence[Capture] = ()
+    neighbours: Sequence[Unit] = ()
     original: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -310,49 +310,53 @@ def _of_units(court: Court, level: Level, verdicts: Sequence[Verdict]) -> Verdic
 
 
 def _check_neighbours(court: Court, variant: Variant, rule: str) -> tuple[tuple[str, ...], str]:
-    """Other kernels of the file that match with the edited text under the default compiler, and why it is refused.
+    """Other kernels of the changed files that match with the edited text under the default compiler, and why it is
+    refused.
 
     A kernel that the edit reaches is replayed on all its recorded launches, any other on the first one.
     """
-    edited = Variant(files=variant.files, configuration=Configuration())
-    changed = _changed(court, variant)
+    changes = Unit(court.evaluator.capture, court.original).changes(variant.files or ())
     matched: list[str] = []
-    for capture in court.neighbours:
+    for neighbour in court.neighbours:
+        edited, capture = neighbour.edited(changes), neighbour.capture
+        if edited == neighbour.texts:
+            continue
         name = plain_name(capture.demangled)
-        units = range(len(capture.units) if name in changed else 1)
-        reason = _refusal(court.evaluator, edited, rule, capture, units)
+        whole = any(name == reached for _, reached in neighbour.reached(changes))
+        reason = _refusal(court.evaluator, edited, rule, neighbour, range(len(capture.units) if whole else 1))
         if reason:
             return tuple(matched), reason
         matched += [name] if reason is not None else []
     return tuple(matched), ""
 
 
-def _changed(court: Court, variant: Variant) -> tuple[str, ...]:
-    edited = {**court.original, **dict(variant.files or ())}
-    return changed_kernels(court.original, edited, plain_name(court.evaluator.capture.demangled))
-
-
 def _refusal(
-    evaluator: Evaluator, edited: Variant, rule: str, capture: Capture, units: Iterable[int]
+    evaluator: Evaluator, edited: Mapping[str, str], rule: str, neighbour: Unit, units: Iterable[int]
 ) -> str | None:  # fmt: skip
     """Why an edit does not suit a neighbour, empty if it does; None where the neighbour itself does not replay."""
+    variant, capture = _plain(edited), neighbour.capture
     try:
-        pending = [evaluator.submit(edited, rule, unit=u, timing="none", capture=capture) for u in units]
+        pending = [evaluator.submit(variant, rule, unit=u, timing="none", capture=capture) for u in units]
         outcomes = [evaluator.result(p) for p in pending]
     except CaptureError:
         return None  # a damaged neighbour is reported where it is searched itself
     failed = [o for o in outcomes if o.verdict.status is not Status.MATCH]
     if not failed:
         return ""
-    if not _replays(evaluator, capture, failed[0].unit):
+    if not _replays(evaluator, neighbour, failed[0].unit):
         return None
     return f"it changes {capture.symbol}, too: {_sentence(failed[0].verdict)}"
 
 
-def _replays(evaluator: Evaluator, neighbour: Capture, unit: int) -> bool:
+def _replays(evaluator: Evaluator, neighbour: Unit, unit: int) -> bool:
     """Whether a neighbour matches as it is; if not, an edit is not what breaks it."""
-    outcome = evaluator.result(evaluator.submit(Variant(), "baseline", unit=unit, timing="none", capture=neighbour))
-    return outcome.verdict.status is Status.MATCH
+    asked = evaluator.submit(_plain(neighbour.texts), "baseline", unit=unit, timing="none", capture=neighbour.capture)
+    return evaluator.result(asked).verdict.status is Status.MATCH
+
+
+def _plain(texts: Mapping[str, str]) -> Variant:
+    """Texts under the default compiler and the recorded launch."""
+    return Variant(files=tuple(sorted(texts.items())), configuration=Configuration())
 
 
 def _sentence(verdict: Verdict) -> str:

@@ -22,7 +22,7 @@ from jsonschema.exceptions import best_match
 from r3bench.errors import LedgerError
 from r3bench.ledger import Arm, KernelResult, Record, contradicted
 from r3bench.nouns import decode, encode
-from r3bench.report.patches import diff, in_place, mixed, moved_on, overlapping
+from r3bench.report.patches import changed, diff, in_place, mixed, moved_on, overlapping
 from r3bench.report.runs import Run
 from r3bench.report.words import claimed, file_name
 from r3bench.stats import Comparison, contradiction
@@ -135,7 +135,8 @@ def _entry(result: KernelResult, kernels: Sequence[KernelResult], applied: Seque
         "configuration": json.loads(result.configuration) if result.configuration else None,
         "arms": {arm.name: _arm(arm) for arm in result.arms},
         "diff": diff(result),
-        "patch_file": f"{file_name(result.kernel)}.patch" if result.after is not None else None,
+        "changed": changed(result),
+        "patch_file": f"{file_name(result.kernel)}.patch" if result.changes else None,
         "configuration_file": f"{file_name(result.kernel)}.json" if result.configuration else None,
         "overlaps": overlapping(result, kernels),
         "applied": applied,

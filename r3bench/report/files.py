@@ -86,7 +86,7 @@ def _configuration(result: KernelResult) -> str:
         "kernel": result.kernel,
         "device": result.device,
         "target": result.target,
-        "needs_patch": result.after is not None,
+        "needs_patch": bool(result.changes),
         "use": "for r3bench's own compile pipeline; report.md says what of it can be done by hand",
         "settings": list(result.settings),
         "evidence": {arm.name: words(arm.comparison) for arm in result.arms},

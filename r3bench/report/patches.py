@@ -22,7 +22,12 @@ from r3bench.worktree import checkout
 
 def diff(result: KernelResult) -> str | None:
     """The source change in git's format, relative to the repository's root; None where there is none."""
-    return "".join(map(_diff, _patched(result))) if result.after is not None else None
+    return "".join(map(_diff, _patched(result))) or None
+
+
+def changed(result: KernelResult) -> list[str]:
+    """The files that a patch changes, relative to the repository's root, in its order."""
+    return [change.path for change in _patched(result)]
 
 
 def _diff(change: FileChange) -> str:
@@ -39,7 +44,7 @@ def _patched(result: KernelResult) -> tuple[FileChange, ...]:
 
     A comment changes no code: the text that was verified is the same without it.
     """
-    return replace(result, after=_commented(result)).changes if result.after is not None else ()
+    return replace(result, after=_commented(result)).changes if result.changes else ()
 
 
 def _commented(result: KernelResult) -> str:
@@ -91,8 +96,15 @@ def _holds(text: str, change: FileChange, side: str) -> bool:
 
 def _follows(second: KernelResult, first: KernelResult) -> bool:
     """Whether a kernel was searched in a text that has the patch of another."""
-    own = (change for change in _patched(first) if change.path == second.source)
-    return any(second.before != change.before and _holds(second.before, change, "+") for change in own)
+    texts = _searched(second)
+    own = ((texts[change.path], change) for change in _patched(first) if change.path in texts)
+    return any(text != change.before and _holds(text, change, "+") for text, change in own)
+
+
+def _searched(result: KernelResult) -> dict[str, str]:
+    """The texts by path, as far as a result tells them, in which a kernel was searched."""
+    texts = {result.source: result.before, **{change.path: change.before for change in result.others}}
+    return {path: text for path, text in texts.items() if path and text}
 
 
 def overlap(first: KernelResult, second: KernelResult) -> bool:
@@ -150,9 +162,8 @@ def mixed(results: Iterable[KernelResult]) -> list[str]:
     patch that is goes without saying."""
     every, files = list(results), dict[str, dict[str, list[str]]]()
     for result in every:
-        if result.source and result.before and not any(_follows(other, result) for other in every):
-            texts = files.setdefault(result.source, {})
-            texts.setdefault(result.before, []).append(short_name(result.kernel))
+        for path, text in _searched(result).items() if not any(_follows(other, result) for other in every) else ():
+            files.setdefault(path, {}).setdefault(text, []).append(short_name(result.kernel))
     return [
         f"between searches {source} changed ({' | '.join(', '.join(names) for names in texts.values())}): their times "
         "have different baselines, and their patches may not combine; search again what is not of the working tree"
@@ -167,10 +178,9 @@ def moved_on(results: Iterable[KernelResult]) -> list[str]:
     every, files = list(results), dict[str, list[str]]()
     applied = in_place(every)
     for result in every:
-        searched = {result.source: result.before, **{change.path: change.before for change in result.others}}
-        for path in filter(searched.get, searched) if result not in applied else ():
+        for path, text in _searched(result).items() if result not in applied else ():
             place = in_the_tree(path)
-            if place is not None and place.read_bytes() != searched[path].encode(errors="surrogatepass"):
+            if place is not None and place.read_bytes() != text.encode(errors="surrogatepass"):
                 files.setdefault(path, []).append(short_name(result.kernel))
     return [
         f"after it was searched for {', '.join(names)}, {source} was changed: what is said of them is of its earlier "
@@ -181,7 +191,7 @@ def moved_on(results: Iterable[KernelResult]) -> list[str]:
 
 def in_place(results: Iterable[KernelResult]) -> list[KernelResult]:
     """Those whose patches the working tree has already, be it that later ones have changed their lines again."""
-    every = [result for result in results if result.after is not None]
+    every = [result for result in results if result.changes]
     found = [result for result in every if _in_the_text(result)]
     while below := [r for r in every if r not in found and any(_follows(later, r) for later in found)]:
         found += below

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from r3bench import report
 from r3bench.cli.run import variant_of
 from r3bench.evolve.propose import Proposer, open_proposers
 from r3bench.ledger import FileChange, KernelResult
-from r3bench.model import Capture, Variant
+from r3bench.model import Capture, Status, Variant
 from tests.search.fake_server import Behaviour, FakeServer, capture
 from tests.search.searching import QUICK
 from tests.search.searching import search as searched
@@ -45,16 +46,47 @@ def included(symbol: str = "smooth") -> Capture:
     return replace(found, source=replace(found.source, main="main.cu", files=files))
 
 
+# Another translation unit, recorded below another folder, that includes one of these files.
+SECOND = {
+    "demo/share.cuh": SHARE,
+    "more/second.cu": """\
+#include "../demo/share.cuh"
+extern "C" __global__ void relax(const float* in, float* out, float width) { out[0] = share(in[0], width); }
+extern "C" __global__ void idle(float* out, float width) { out[0] = share(0.5f, width); }
+extern "C" __global__ void alone(float* out) { out[0] = 1.0f; }
+""",
+}
+
+
+def elsewhere(symbol: str) -> Capture:
+    found = capture(symbol=symbol)
+    assert found.source is not None
+    files = tuple((name, "0" * 64) for name in SECOND)
+    return replace(found, source=replace(found.source, root="kernels", main="more/second.cu", files=files))
+
+
+def working(of: Capture) -> Variant:
+    assert of.source is not None
+    return Variant(files=tuple((SECOND if of.source.main == "more/second.cu" else FILES).items()))
+
+
 def by_divisions(variant: Variant, unit: int) -> Behaviour:
     """One that is hoisted, and one that is less exact, gain something."""
     text = "".join(dict(variant.files or FILES.items()).values())
     return Behaviour(ns=1000.0 / (2.0 if "inverse_width" in text else 1.0) / (1.5 if "__fdividef" in text else 1.0))
 
 
-def search(folder: Path, proposer: Proposer, steps: int = 24) -> KernelResult:
+def search(
+    folder: Path,
+    proposer: Proposer,
+    steps: int = 24,
+    *,
+    server: FakeServer | None = None,
+    neighbours: Sequence[Capture] = (included("other"),),
+) -> KernelResult:
     (result,) = searched(
-        folder, FakeServer(by_divisions), replace(QUICK, iterations=steps), captures=[included()], proposer=proposer,
-        working=lambda _: Variant(files=tuple(FILES.items())), neighbours=[included("other")],
+        folder, server or FakeServer(by_divisions), replace(QUICK, iterations=steps), captures=[included()],
+        proposer=proposer, working=working, neighbours=[*neighbours],
     )  # fmt: skip
     return result
 
@@ -106,3 +138,34 @@ def test_two_patches_that_change_one_further_file_overlap(tmp_path: Path) -> Non
     second = replace(first, kernel="demo/other", source="kernels/demo/elsewhere.cu", before="a\n", after="b\n")
     assert report.overlap(first, second)
     assert not report.overlap(first, replace(second, others=()))
+
+
+def test_kernels_of_other_main_files_that_include_what_is_changed_are_named_and_checked(tmp_path: Path) -> None:
+    server = FakeServer(by_divisions)
+    result = search(
+        tmp_path, Scripted(shared_once), 1, server=server, neighbours=[elsewhere("relax"), elsewhere("alone")]
+    )
+    assert result.status == "improved"
+    assert (result.also_changes, result.also_checked) == (("other", "relax", "idle"), ("relax",))
+    edited = SECOND | {"demo/share.cuh": shared_once(None)}
+    checked = {(name, unit): dict(variant.files or ()) for name, variant, unit, _ in server.submitted}
+    assert [checked.get(("demo/relax", unit)) for unit in range(3)] == [edited] * 3
+    assert checked.get(("demo/alone", 0)) == edited
+    assert ("demo/alone", 1) not in checked, "the change does not reach it"
+    (tmp_path / "none").mkdir()
+    kernel = KERNELS[KERNELS.index("extern") : KERNELS.index('extern "C" __global__ void other')]
+    own, server = kernel.replace("/ width", "* __fdividef(1.0f, width)"), FakeServer(by_divisions)
+    result = search(tmp_path / "none", Scripted(lambda _: own), 1, server=server, neighbours=[elsewhere("relax")])
+    assert (result.status, result.also_changes) == ("improved", ())
+    assert {name for name, *_ in server.submitted} == {"demo/smooth"}, "no file of the other is changed"
+
+
+def test_a_change_must_suit_the_kernels_of_other_main_files(tmp_path: Path) -> None:
+    def wrong_there(variant: Variant, unit: int) -> Behaviour:
+        texts = dict(variant.files or ())
+        wrong = "more/second.cu" in texts and "__fdividef" in texts["demo/share.cuh"]
+        return Behaviour(status=Status.MISMATCH, detail="x differs") if wrong else by_divisions(variant, unit)
+
+    result = search(tmp_path, Scripted(shared_once), 1, server=FakeServer(wrong_there), neighbours=[elsewhere("relax")])
+    assert (result.status, result.after) == ("not improved", None)
+    assert result.promotions[0].reason == "it changes relax, too: mismatch: x differs"

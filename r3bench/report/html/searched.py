@@ -264,14 +264,13 @@ def _search_figures(entry: Entry) -> Iterator[Markup]:
 def _change(entry: Entry, lines: int) -> list[Markup]:
     if not entry["diff"]:
         return []
-    parts = re.split(r"^diff --git .*\n--- .*\n\+\+\+ ", entry["diff"], flags=re.MULTILINE)[1:]
-    return [piece for part in parts for piece in _file_change(part, lines)]
+    hunks = re.split(r"^diff --git .*\n--- .*\n\+\+\+ .*\n", entry["diff"], flags=re.MULTILINE)[1:]
+    files = zip(entry.get("changed", [entry["source"]]), hunks, strict=False)
+    return [piece for name, own in files for piece in _file_change(name, own, lines)]
 
 
-def _file_change(part: str, lines: int) -> Iterator[Markup]:
-    """One file of a patch: its name's line, then the hunks."""
-    name, _, hunks = part.partition("\n")
-    yield element("h3", f"Source change in {name.strip().removeprefix('b/')}")
+def _file_change(name: str, hunks: str, lines: int) -> Iterator[Markup]:
+    yield element("h3", f"Source change in {name}")
     yield code.difference(hunks, lines)
 
 
