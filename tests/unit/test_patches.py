@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from r3bench import cli, report
-from r3bench.ledger import Arm, KernelResult
+from r3bench.ledger import Arm, FileChange, KernelResult
 from r3bench.report.documents import result_of
 from r3bench.report.patches import gain_alone
 from r3bench.stats import Decision
@@ -240,9 +240,60 @@ def test_the_whole_description_stands_in_the_patch() -> None:
     assert max(len(line) for line in head.splitlines() if "word" in line) <= 100
 
 
-def test_no_source_change_no_patch() -> None:
-    assert report.patch(PLAIN) is None
-    assert report.diff(PLAIN) is None
+UNCHANGED = replace(IMPROVED, after=IMPROVED.before)  # as where nothing but another launch was asked for
+
+
+@pytest.mark.parametrize("result", [PLAIN, UNCHANGED, replace(UNCHANGED, relies_on=("no pointers overlap",))])
+def test_no_source_change_no_patch(result: KernelResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert report.patch(result) is None
+    assert report.diff(result) is None
+    repository(tmp_path, IMPROVED)
+    monkeypatch.chdir(tmp_path)
+    document = report.document("demo", [result])
+    assert (document["kernels"][0]["applied"], document["kernels"][0]["patch_file"]) == ([], None)
+    report.write_application("demo", [result], tmp_path)
+    assert not list(tmp_path.glob("demo/*.patch"))
+    assert all('"needs_patch": false' in place.read_text() for place in tmp_path.glob("demo/k.json"))
+
+
+HEADER = FileChange(
+    path="kernels/demo/gpu/größe 2.cuh", before="#pragma once\r\nint a;\r\n", after="#pragma once\r\nint b;\r\n"
+)
+BOTH = replace(IMPROVED, others=(HEADER,))
+
+
+def test_a_patch_of_several_files_is_applied_shown_and_told_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, header = repository(tmp_path, BOTH), tmp_path / HEADER.path
+    header.parent.mkdir()
+    header.write_bytes(HEADER.before.encode())
+    monkeypatch.chdir(tmp_path)
+    report.write_application("demo", [BOTH], tmp_path)
+    drawn = (tmp_path / "demo/report.html").read_text()
+    assert [f"<h3>Source change in {path}</h3>" in drawn for path in (BOTH.source, HEADER.path)] == [True, True]
+    document = report.document("demo", [BOTH])
+    assert document["kernels"][0]["changed"] == [BOTH.source, HEADER.path]
+    assert apply(tmp_path, tmp_path / "demo/k.patch") == 0
+    assert (file.read_bytes(), header.read_bytes()) == (AFTER.encode(), HEADER.after.encode())
+    assert report.document("demo", [BOTH])["kernels"][0]["applied"] == ["k.patch"]
+    assert report.moved_on([BOTH]) == []
+    for half in (file, header):
+        own = half.read_bytes()
+        half.write_bytes((BOTH.before if half == file else HEADER.before).encode())
+        assert report.document("demo", [BOTH])["kernels"][0]["applied"] == [], "only one file has its part"
+        assert [line.partition(",")[2].split(" was")[0] for line in report.moved_on([BOTH])] == [
+            f" {header if half == file else file}".replace(f"{tmp_path}/", "")
+        ]
+        half.write_bytes(own)
+
+
+def test_a_kernel_that_was_searched_in_another_text_of_a_further_file_is_told() -> None:
+    later = FileChange(path=HEADER.path, before=HEADER.after, after="#pragma once\r\nint c;\r\n")
+    second = replace(IMPROVED, kernel="demo/z", source="kernels/demo/z.cu", others=(later,))
+    assert report.mixed([BOTH, second]) == [], "whose text has the first one's patch"
+    (line,) = report.mixed([replace(BOTH, others=(replace(HEADER, after="#pragma once\r\nint d;\r\n"),)), second])
+    assert line.startswith(f"between searches {HEADER.path} changed (k | z)")
 
 
 def test_an_older_patch_of_a_kernel_goes_with_its_gain(tmp_path: Path) -> None:
