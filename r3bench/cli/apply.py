@@ -16,10 +16,9 @@ from pathlib import Path, PurePosixPath
 from r3bench.commits import git, moved
 from r3bench.errors import CaptureError, TreeError
 from r3bench.files import write_text
-from r3bench.worktree import place_of
+from r3bench.worktree import Folder, place_of, variant
 
 _FIELD = re.compile(r"^R3bench-(Kernel|Capture|Device): (.+)$", re.MULTILINE)
-_CHANGED = re.compile(r"^diff --git a/(.+) b/\1$", re.MULTILINE)
 WIDTH = 72  # characters of a commit message's lines
 
 
@@ -48,7 +47,8 @@ def apply(arguments: argparse.Namespace) -> int:
     if refused.returncode:
         said = refused.stderr.decode(errors="replace").strip().splitlines()
         why = said[0] if said else "git gives no reason"
-        gone = [name for name in _CHANGED.findall(text) if not (top / name).is_file()]
+        counted = git(top, "apply", "--numstat", "-z", str(patch)).stdout
+        gone = [name for _, name in _counted(counted) if not (top / name).is_file()]
         went = "".join(f" ({name} is {new} now)" for name in gone if (new := moved(top, name)))
         print(f"r3bench: {arguments.patch} does not apply: {why}{went}; search again on this tree", file=sys.stderr)
         return 1
@@ -60,7 +60,7 @@ def apply(arguments: argparse.Namespace) -> int:
     elif arguments.pull_request:
         _on_a_branch(top, patch, text, changed)
     else:
-        steps = list(next_steps(top, text, "HEAD"))
+        steps = list(next_steps(top, text, "HEAD", changed))
         done(top, "apply", str(patch))
         print("\n".join((*steps, f"undo: {undoing(top, patch)}")))
     return 0
@@ -82,17 +82,23 @@ def _top(here: Path) -> Path:
 
 def changed_files(top: Path, patch: Path) -> list[str]:
     """The files whose texts a patch changes, as git reads the patch; TreeError where it does anything else."""
-    counted = [line.split(b"\t", 2) for line in done(top, "apply", "--numstat", "-z", str(patch)).split(b"\0")[:-1]]
-    paths = [os.fsdecode(name) for *_, name in counted]
+    counted = _counted(done(top, "apply", "--numstat", "-z", str(patch)))
     modes = done(top, "apply", "--summary", str(patch))
+    paths = [path for _, path in counted]
     regular = all((top / path).is_file() and (top / path).resolve() == top.resolve() / path for path in paths)
-    if any(added == b"-" for added, *_ in counted) or modes or not regular:
+    if any(added == "-" for added, _ in counted) or modes or not regular:
         raise TreeError(f"{patch} does more than to change the text of files: name a .patch that a search wrote")
     return paths
 
 
+def _counted(numstat: bytes) -> list[tuple[str, str]]:
+    """Of what git counts in a patch, the lines that each file gains (``-`` where it is no text), and its path."""
+    lines = (os.fsdecode(line).split("\t", 2) for line in numstat.split(b"\0")[:-1])
+    return [(added, path) for added, _, path in lines]
+
+
 def require_sources(top: Path, patch: Path, text: str, changed: Sequence[str]) -> None:
-    """TreeError unless all that a patch changes are sources of the capture that it names."""
+    """TreeError unless all that a patch changes are sources of the capture that it names, recorded ones or here."""
     from r3bench import store
 
     name = dict(_FIELD.findall(text))["Capture"]
@@ -102,11 +108,12 @@ def require_sources(top: Path, patch: Path, text: str, changed: Sequence[str]) -
         plainly = f"git apply {shlex.quote(str(patch))} takes the patch without asking which kernel it is for"
         raise TreeError(f"{patch} is for the capture {name}, which is not in {top}: record it there; {plainly}")
     try:
-        source = store.open_capture(top / name).source
+        capture = store.open_capture(top / name)
+        now = variant(capture, Folder(top))
     except CaptureError as error:
         raise TreeError(f"{patch} is for {name}, which cannot be read ({error})") from error
-    files = dict(source.files) if source is not None else {}
-    known = {place_of(source, file) for file in files} if source is not None else set()
+    source, here = capture.source, now.files or () if now is not None else ()
+    known = {place_of(source, file) for file, _ in (*source.files, *here)} if source is not None else set()
     if strange := [path for path in changed if path not in known]:
         which = f"{strange[0]}, which is no source of {name}"
         raise TreeError(f"{patch} changes {which}: name a .patch that a search wrote")
@@ -158,14 +165,14 @@ def done(here: Path, *arguments: str) -> bytes:
 # -- what comes next --------------------------------------------------------------------------------------------------
 
 
-def next_steps(here: Path, text: str, base: str) -> Iterator[str]:
-    """What was changed, and the commands that compare with the commit ``base``, rebuild and record again.
+def next_steps(here: Path, text: str, base: str, changed: Sequence[str]) -> Iterator[str]:
+    """Which files were changed, and the commands that compare with the commit ``base``, rebuild and record again.
 
     Comparing comes first: a capture that was recorded again holds whatever the patched kernel does. All kernels of the
     application are compared: a patch may change a function that several of them call, and the search timed only one.
     """
     fields = dict(_FIELD.findall(text))
-    capture, changed = fields["Capture"], _CHANGED.findall(text)
+    capture = fields["Capture"]
     device = " --device cpu" if fields.get("Device") == "cpu" else ""  # where the gain was claimed
     yield f"changed: {', '.join(changed)}"
     yield f"compare with the present captures: r3bench guard {base}{device} --captures {shlex.quote(_folder(capture))}"
@@ -173,10 +180,11 @@ def next_steps(here: Path, text: str, base: str) -> Iterator[str]:
     yield f"record again, only if its results are meant to change: {_record(here, capture)}"
 
 
-def _rebuild(here: Path, changed: list[str]) -> str:
-    """How the file is compiled, where a compilation database says so, or how its kind of project is built."""
+def _rebuild(here: Path, changed: Sequence[str]) -> str:
+    """How the files are compiled, where a compilation database says so of all of them (others include the rest), or how
+    their kind of project is built."""
     for database in (here / "compile_commands.json", here / "build/compile_commands.json"):
-        if (found := _compiled(database, {(here / name).resolve() for name in changed})) is not None:
+        if found := _compiled(database, {(here / name).resolve() for name in changed}):
             return f"{found}, and link the application again"
     for file, command in (("CMakeLists.txt", "cmake --build build"), ("Makefile", "make")):
         if (here / file).exists():
@@ -184,17 +192,19 @@ def _rebuild(here: Path, changed: list[str]) -> str:
     return "build the application as you did before"
 
 
-def _compiled(database: Path, changed: set[Path]) -> str | None:
+def _compiled(database: Path, changed: set[Path]) -> str:
+    """The commands that compile all of these files; empty where one has none."""
     if not database.is_file():
-        return None
+        return ""
     try:
-        entries = json.loads(database.read_bytes())
-        for entry in entries:
-            if (Path(entry["directory"]) / entry["file"]).resolve() in changed:
-                return str(entry.get("command") or shlex.join(entry["arguments"]))
+        commands: dict[Path, str] = {}
+        for entry in json.loads(database.read_bytes()):
+            file = (Path(entry["directory"]) / entry["file"]).resolve()
+            if file in changed:
+                commands.setdefault(file, str(entry.get("command") or shlex.join(entry["arguments"])))
     except (ValueError, KeyError, TypeError) as error:
         raise TreeError(f"{database} is no compilation database ({error}): write it again") from error
-    return None
+    return " && ".join(commands.values()) if commands.keys() == changed else ""
 
 
 def _record(here: Path, capture: str) -> str:
@@ -226,7 +236,7 @@ def _on_a_branch(top: Path, patch: Path, text: str, changed: Sequence[str]) -> N
             raise TreeError(f"{path} has changes that are in no commit, or there is no commit: commit them first")
     base = done(top, "rev-parse", "--short", "HEAD").decode().strip()
     was = git(top, "symbolic-ref", "--quiet", "--short", "HEAD").stdout.decode().strip() or base
-    steps = list(next_steps(top, text, base))
+    steps = list(next_steps(top, text, base, changed))
     branch = "r3bench/" + re.sub(r"[^\w.-]+", "-", patch.stem).strip("-.")
     title, evidence = _said(text)
     _commit(top, patch, branch, was, _message(title, evidence), changed)

@@ -14,7 +14,7 @@ import pytest
 
 from r3bench import report
 from r3bench.cli import main
-from r3bench.ledger import Ledger
+from r3bench.ledger import FileChange, Ledger
 from tests.unit.demo import IMPROVED
 from tests.unit.grounds import keep
 
@@ -185,6 +185,55 @@ def test_a_subfolder_is_as_good_as_the_top(tree: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tree / "reports")
     assert main(["apply", "demo/k.patch"]) == 0
     assert "x[0] + x[0]" in (tree / "kernels/miniweather/kernels.cu").read_text()
+
+
+LONG = "#pragma once\r\nint n;\r\n" + "//\r\n" * 9
+HEADER = FileChange(path="kernels/miniweather/größe n.cuh", before=LONG, after=LONG.replace("int n", "int m"))
+INCLUDING = BEFORE.replace("int other;", '#include "größe n.cuh"')
+
+
+@pytest.fixture
+def several(tree: Path) -> Path:
+    """A patch of two files, of which the capture knows one, and the kernel's includes the other since."""
+    both = replace(RESULT, before=INCLUDING, after=INCLUDING.replace("2 * x[0]", "x[0] + x[0]"), others=(HEADER,))
+    (tree / both.source).write_text(both.before)
+    (tree / HEADER.path).write_bytes(HEADER.before.encode())
+    entries = [{"directory": str(tree), "file": both.source, "command": "nvcc -c kernels.cu"}]
+    (tree / "compile_commands.json").write_text(json.dumps(entries))
+    (tree / "Makefile").write_text("")
+    git("add", "-A")
+    git("commit", "-qm", "several")
+    report.write_application("demo", [both], tree / "reports")
+    return tree
+
+
+def test_a_patch_of_several_files_is_applied_as_a_whole(several: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["apply", "reports/demo/k.patch"]) == 0
+    said = capsys.readouterr().out
+    assert f"changed: {RESULT.source}, {HEADER.path}\n" in said
+    assert "rebuild: make\n" in said, "who else includes the header is not known"
+    assert (several / HEADER.path).read_bytes() == HEADER.after.encode()
+    subprocess.run(said.partition("undo: ")[2], shell=True, check=True)
+    assert git("status", "--porcelain", "kernels") == ""
+    (several / HEADER.path).write_bytes(HEADER.after.encode())
+    assert main(["apply", "reports/demo/k.patch"]) == 1, "one file has its part already"
+    assert (several / RESULT.source).read_text() == INCLUDING
+
+
+def test_a_pull_request_takes_all_files_of_a_patch(several: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (several / HEADER.path).write_bytes((HEADER.before + "// mine\r\n").encode())
+    assert main(["apply", "reports/demo/k.patch", "--pull-request"]) == 3
+    git("checkout", "-q", "--", "kernels")
+    assert main(["apply", "reports/demo/k.patch", "--pull-request"]) == 0
+    assert git("show", "--name-only", "-z", "--format=").split("\0")[:-1] == [HEADER.path, RESULT.source]
+    assert f"{HEADER.path} has changes that are in no commit" in capsys.readouterr().err
+
+
+def test_where_a_further_file_went_is_told(several: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    git("mv", HEADER.path, "kernels/n.cuh")
+    git("commit", "-qm", "moved")
+    assert main(["apply", "reports/demo/k.patch"]) == 1
+    assert f"({HEADER.path} is kernels/n.cuh now); search again on this tree" in capsys.readouterr().err
 
 
 OTHERS = {
