@@ -142,7 +142,7 @@ def read(patch: Path) -> str:
         using = f"r3bench run --with {shlex.quote(str(patch.parent))} -- ./app runs a CUDA application with it"
         raise TreeError(f"{patch} is a configuration, which changes no source ({using}): name a .patch of a search")
     try:
-        text = patch.read_text(encoding="utf-8")
+        text = patch.read_bytes().decode()  # as it is: carriage returns are the source's
     except (OSError, UnicodeDecodeError) as error:
         raise TreeError(f"{patch} cannot be read ({error}): name a .patch that a search wrote") from error
     above = f"\n{text}".partition("\ndiff --git ")[0]

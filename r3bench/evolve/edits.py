@@ -213,15 +213,21 @@ class _Splice:
             edits[item.path] += self._replaced(item, definition, waiting)
             waiting = []
         kernel = next(item for item in self.items if item.kernel)
-        edits[kernel.path] += [Edit(kernel.start, kernel.start, new + "\n\n") for new in waiting]
+        edits[kernel.path] += self._in_front(kernel, waiting)
         return {path: apply(text, edits[path]) for path, text in self.files.items()}
 
     def _replaced(self, item: Item, definition: str, new: Sequence[str]) -> list[Edit]:
         self._check(item, definition)
+        if definition != item.text:
+            definition = _ended_as(definition, self.files[item.path])
         self.changes = self.changes or _spelled(definition) != _spelled(item.text)
-        front = [Edit(item.start, item.start, text + "\n\n") for text in new]
+        front = self._in_front(item, new)
         (self.repeated if definition == item.text else self.given).add(item)
         return front if definition == item.text else [*front, Edit(item.start, item.end, definition)]
+
+    def _in_front(self, item: Item, new: Sequence[str]) -> list[Edit]:
+        own = self.files[item.path]
+        return [Edit(item.start, item.start, _ended_as(f"{text}\n\n", own)) for text in new]
 
     def _parts(self, text: str) -> Iterator[tuple[str, Function | None]]:
         """Every definition of the answer with the comment above it, and the function that it defines."""
@@ -297,6 +303,12 @@ class _Splice:
                 raise BadReply("asks the compiler", f"{shorten(token, 60)}: {why}")
         if _prints(definition) and not any(_prints(item.text) for item in self.items):
             raise BadReply("prints", "the code prints, which the kernel did not")
+
+
+def _ended_as(text: str, file: str) -> str:
+    """A text whose lines end as those of a file."""
+    windows = 2 * file.count("\r\n") > file.count("\n")
+    return re.sub(r"\r?\n", "\r\n" if windows else "\n", text)
 
 
 def _without_files(text: str) -> tuple[str, list[tuple[int, str]]]:

@@ -57,7 +57,8 @@ def _commented(result: KernelResult) -> str:
     if at and lines[at - 1].rstrip().endswith("\\"):  # inside a macro
         return text
     said = no_control("; ".join(result.relies_on)).rstrip("\\")
-    return "".join((*lines[:at], f"// r3bench: {said}.\n", *lines[at:]))
+    end = "\r\n" if lines[at].endswith("\r\n") else "\n"
+    return "".join((*lines[:at], f"// r3bench: {said}.{end}", *lines[at:]))
 
 
 def _lines(text: str) -> list[str]:

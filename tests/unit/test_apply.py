@@ -203,7 +203,9 @@ def several(tree: Path) -> Path:
     (tree / "Makefile").write_text("")
     git("add", "-A")
     git("commit", "-qm", "several")
-    report.write_application("demo", [both], tree / "reports")
+    with Ledger.open(tree / "reports/demo/ledger/k.jsonl") as opened:
+        keep(opened, both)
+    report.write([tree / "reports/demo/ledger/k.jsonl"], tree / "reports")
     return tree
 
 

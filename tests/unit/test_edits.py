@@ -126,6 +126,20 @@ def test_a_function_that_an_answer_gives_twice_is_refused() -> None:
     assert made(answer(f"{KERNEL}\n\n{BETTER}")) == made(answer(BETTER)), "what was there may stand beside it"
 
 
+@pytest.mark.parametrize("windows", [("math.h",), ("kernels.cu",), ("math.h", "kernels.cu")])
+def test_lines_end_as_those_of_their_file(windows: tuple[str, ...]) -> None:
+    twice = "__device__ float twice(float x) {\n    return x + x;\n}"
+    edit = answer(
+        f"__device__ float half(float x) {{ return x / 2; }}\n\n{twice}\n\nconstexpr int WIDTH = 2;\n\n{BETTER}"
+    )
+    files = {path: text.replace("\n", "\r\n") if path in windows else text for path, text in FILES.items()}
+    made = revised(edit, files, "kernels.cu", "scale")
+    wanted = dict(revised(edit, FILES, "kernels.cu", "scale").files)
+    assert dict(made.files) == {
+        path: text.replace("\n", "\r\n") if path in windows else text for path, text in wanted.items()
+    }
+
+
 def test_new_functions_and_constants_go_in_front_of_what_follows_them() -> None:
     half = "__device__ float half(float x) { return x / WIDTH; }"
     new = f"constexpr int WIDTH = 2;\n\nstruct Pair {{ float x, y; }};\n\n{half}"
