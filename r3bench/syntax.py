@@ -32,6 +32,7 @@ __all__ = [
     "kernels",
     "parse",
     "plain_name",
+    "scoped_name",
     "span_of",
     "text_of",
     "tokens",
@@ -198,10 +199,15 @@ def text_of(node: Node) -> str:
 
 def plain_name(demangled: str) -> str:
     """``ns::scale<float>(float*)`` -> ``scale``: a kernel's name as its definition spells it."""
-    head = re.sub(r"\(anonymous namespace\)::", "", demangled).split("(", 1)[0]
+    return scoped_name(demangled).rpartition("::")[2]
+
+
+def scoped_name(demangled: str) -> str:
+    """``ns::scale<float>(float*)`` -> ``ns::scale``: a kernel's name with those of the namespaces around it."""
+    head = re.sub(r"(\(anonymous namespace\)|_GLOBAL__N_\w*)::", "", demangled).split("(", 1)[0]
     while (bare := re.sub(r"<[^<>]*>", "", head)) != head:
         head = bare
-    return head.split()[-1].split("::")[-1] if head.split() else ""
+    return head.split()[-1] if head.split() else ""
 
 
 @lru_cache(maxsize=64)
@@ -228,7 +234,8 @@ def kernels(text: str) -> tuple[str, ...]:
 
 
 def find_kernel(text: str, name: str, *, file: str = "the source") -> Function:
-    """The definition of a kernel by its plain name; BuildError where the text does not define it."""
+    """The definition of a kernel by its name: of several the one in its namespaces, else the first. BuildError where
+    the text defines none."""
     found = _kernel(text, name)
     if found is None:
         others = ", ".join(kernels(text)) or "none"
@@ -247,17 +254,28 @@ def file_of(files: Mapping[str, str], main: str, kernel: str) -> str:
 
     BuildError where none of them does.
     """
-    for path in (main, *sorted(files.keys() - {main})):
-        if _kernel(files[path], kernel) is not None:
-            return path
-    raise BuildError(
-        f"{main}, with the files that it includes, does not define the kernel {kernel}: restore its definition"
-    )
+    paths = (main, *sorted(files.keys() - {main}))
+    found = {path: function for path in paths if (function := _kernel(files[path], kernel)) is not None}
+    if not found:
+        written = "restore its definition, or write it out where a macro makes it"
+        raise BuildError(f"{main}, with the files that it includes, does not define the kernel {kernel}: {written}")
+    return next((path for path, function in found.items() if _scoped(function) == kernel), next(iter(found)))
 
 
 def _kernel(text: str, name: str) -> Function | None:
-    own = (function for function in functions(text) if function.kernel and function.name == name)
-    return next(own, None) or _by_brackets(text, name)
+    plain = name.rpartition("::")[2]
+    own = [function for function in functions(text) if function.kernel and function.name == plain]
+    return next((f for f in own if _scoped(f) == name), None) or next(iter(own), None) or _by_brackets(text, plain)
+
+
+def _scoped(function: Function) -> str:
+    """A function's name with those of the namespaces around it."""
+    names, node = [function.name], function.node.parent
+    while node is not None:
+        if node.type == "namespace_definition" and (name := node.child_by_field_name("name")) is not None:
+            names.insert(0, text_of(name))
+        node = node.parent
+    return "::".join(names)
 
 
 # -- one function -----------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from r3bench.model import Allocation, Capture, Parameter, ReplayUnit, Target
 from r3bench.overrides import tolerances_text
 from r3bench.rules.subject import Subject
 from r3bench.space import unit_facts
-from r3bench.syntax import file_of, plain_name
+from r3bench.syntax import file_of, scoped_name
 
 LONG = 300  # lines of open functions from which on an answer is edits, not the whole
 MOST_READ = 1 << 26  # bytes of recorded memory whose range of values is looked at
@@ -27,7 +27,7 @@ Ranges = Mapping[str, tuple[float, float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brief:
-    """One kernel's static text, and what is needed to read an answer: the kernel's file and its plain name.
+    """One kernel's static text, and what is needed to read an answer: the kernel's file and its name.
 
     ``kernel`` names the kernel among all captures. ``first`` holds every definition of the texts that the search begins
     with, of which ``static`` shows those that are open. ``subject`` is the first text as the rules take it.
@@ -58,7 +58,7 @@ def brief(
     kernel and of itself. BuildError where the texts do not define the kernel.
     """
     assert capture.source is not None
-    name = plain_name(capture.demangled)
+    name = scoped_name(capture.demangled)
     file = file_of(texts, capture.source.main, name)
     code = shown(opened(texts, file, name))
     long = len(code.splitlines()) > LONG

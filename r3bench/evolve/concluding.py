@@ -25,7 +25,7 @@ from r3bench.ledger import Arm, FileChange, KernelResult, Share, adds_up
 from r3bench.model import Configuration, Variant
 from r3bench.nouns import encode
 from r3bench.rules import RULES, relied_on
-from r3bench.syntax import file_of, plain_name
+from r3bench.syntax import file_of, plain_name, scoped_name
 from r3bench.worktree import place_of
 
 Ending = Literal["improved", "not improved", "failed", "interrupted"]
@@ -188,7 +188,7 @@ class Conclusion:
         """The file that defines the kernel; the main one where none does, or no text is known."""
         main = self.capture.source.main if self.capture.source is not None else ""
         try:
-            return file_of(texts, main, plain_name(self.capture.demangled)) if texts else main
+            return file_of(texts, main, scoped_name(self.capture.demangled)) if texts else main
         except BuildError:
             return main
 

@@ -214,16 +214,15 @@ def side_of(capture: Capture, tree: Tree) -> Side:
     texts = dict(found.files or ()) if found is not None else {}
     if found is None or not any(re.search(rf"\b{re.escape(name)}\b", text) for text in texts.values()):
         return Side(tree.name, None)
-    lent = worktree.lent(capture, found)
-    for path, text in texts.items():
-        try:
-            kernel = syntax.find_kernel(text, name, file=path)
-        except BuildError:
-            continue
-        assert capture.source is not None
-        place = posixpath.normpath(posixpath.join(capture.source.root, path)), kernel.span[0]
-        return Side(tree.name, found, place, tuple(map(_type, kernel.parameters)), lent)
-    return Side(tree.name, found, lent=lent)
+    lent, source = worktree.lent(capture, found), capture.source
+    assert source is not None
+    try:
+        path = syntax.file_of(texts, source.main, syntax.scoped_name(capture.demangled))
+    except BuildError:
+        return Side(tree.name, found, lent=lent)
+    kernel = syntax.find_kernel(texts[path], syntax.scoped_name(capture.demangled))
+    place = worktree.place_of(source, path), kernel.span[0]
+    return Side(tree.name, found, place, tuple(map(_type, kernel.parameters)), lent)
 
 
 def _type(parameter: syntax.ParameterText) -> str:

@@ -293,7 +293,7 @@ class Session:
             source=Source(
                 root=self._root,
                 main=module.main,
-                span=syntax.span_of(module.texts[module.main], syntax.plain_name(name)),
+                span=syntax.span_of(module.texts[module.main], syntax.scoped_name(name)),
                 files=tuple((path, store.text_sha256(text)) for path, text in sorted(module.texts.items())),
                 flags=module.flags,
             ),

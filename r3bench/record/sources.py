@@ -177,7 +177,7 @@ def found_in(unit: Unit, *others: Unit, symbol: str, top: Path) -> Found:
     source = Source(
         root=_below(unit.root, top),
         main=unit.main,
-        span=syntax.span_of(unit.texts[unit.main], syntax.plain_name(name)),
+        span=syntax.span_of(unit.texts[unit.main], syntax.scoped_name(name)),
         files=tuple((path, store.text_sha256(text)) for path, text in texts.items()),
         flags=unit.flags,
         linked=tuple((each.main, each.flags) for each in others),

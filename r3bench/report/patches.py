@@ -16,7 +16,7 @@ from r3bench.ledger import FileChange, KernelResult
 from r3bench.report.words import device_line, duration, file_name, held_out, no_control, one_line, words
 from r3bench.stats import Decision
 from r3bench.symbols import full_name, short_name
-from r3bench.syntax import find_kernel, kernels
+from r3bench.syntax import find_kernel, kernels, scoped_name
 from r3bench.worktree import checkout
 
 
@@ -53,7 +53,9 @@ def _commented(result: KernelResult) -> str:
     if not result.relies_on or not names:
         return text
     lines = _lines(text)
-    at = find_kernel(text, max(names, key=len)).span[0] - 1
+    named = scoped_name(short_name(result.kernel))
+    own = named if named.rpartition("::")[2] in names else max(names, key=len)
+    at = find_kernel(text, own).span[0] - 1
     if at and lines[at - 1].rstrip().endswith("\\"):  # inside a macro
         return text
     said = no_control("; ".join(result.relies_on)).rstrip("\\")

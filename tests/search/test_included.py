@@ -169,3 +169,22 @@ def test_a_change_must_suit_the_kernels_of_other_main_files(tmp_path: Path) -> N
     result = search(tmp_path, Scripted(shared_once), 1, server=FakeServer(wrong_there), neighbours=[elsewhere("relax")])
     assert (result.status, result.after) == ("not improved", None)
     assert result.promotions[0].reason == "it changes relax, too: mismatch: x differs"
+
+
+def test_of_two_kernels_with_one_name_the_one_that_was_recorded_is_rewritten(tmp_path: Path) -> None:
+    kernel = KERNELS[KERNELS.index("__global__") : KERNELS.index('extern "C" __global__ void other')]
+    texts = {f"{space}.cuh": f"namespace {space} {{\n{kernel}}}\n" for space in ("first", "second")}
+    texts |= {"main.cu": '#include "first.cuh"\n#include "second.cuh"\n', "share.cuh": SHARE}
+    recorded = replace(included(), demangled="second::smooth(float const*, float*, float, int)")
+    assert recorded.source is not None
+    files = tuple((name, "0" * 64) for name in texts)
+
+    def second_hoisted(variant: Variant, unit: int) -> Behaviour:
+        return Behaviour(500.0 if "inverse" in dict(variant.files or ()).get("second.cuh", "") else 1000.0)
+
+    (result,) = searched(
+        tmp_path, FakeServer(second_hoisted), QUICK, working=lambda _: Variant(files=tuple(texts.items())),
+        captures=[replace(recorded, source=replace(recorded.source, files=files))],
+    )  # fmt: skip
+    assert (result.status, result.source, result.before) == ("improved", "kernels/demo/second.cuh", texts["second.cuh"])
+    assert (result.others, result.also_changes) == ((), ())

@@ -68,6 +68,27 @@ def test_a_kernel_is_found_in_the_main_file_or_in_what_it_includes() -> None:
     assert (syntax.span_of(TEXT, "fill"), syntax.span_of(TEXT, "gone")) == ((13, 13), (1, 15))
 
 
+NAMESPACES = """\
+__global__ void step(int* a) { a[0] = 0; }
+namespace one { __global__ void step(int* a) { a[0] = 1; } }
+namespace two { namespace three {
+__global__ void step(int* a) { a[0] = 2; }
+} }
+namespace two::four { __global__ void step(int* a) { a[0] = 3; } }
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [("step", 1), ("one::step", 2), ("two::three::step", 4), ("two::four::step", 6), ("gone::step", 1)],
+)
+def test_of_several_kernels_with_one_name_the_one_in_its_namespaces_is_found(name: str, line: int) -> None:
+    assert syntax.span_of(NAMESPACES, name) == (line, line)
+    one, other = (f"namespace {space} {{\n__global__ void step(int* a) {{}}\n}}\n" for space in ("one", "gone"))
+    files = {"m.cu": "", "a.cuh": NAMESPACES.replace("namespace one", "namespace five"), "b.cuh": one, "c.cuh": other}
+    assert syntax.file_of(files, "m.cu", name) == {"one::step": "b.cuh", "gone::step": "c.cuh"}.get(name, "a.cuh")
+
+
 def test_a_missing_kernel_is_the_candidates_fault_and_named() -> None:
     with pytest.raises(BuildError, match=r"k\.cu does not define the kernel gone \(it defines: scale, fill\)"):
         syntax.find_kernel(TEXT, "gone", file="k.cu")
