@@ -51,6 +51,9 @@ def parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
         command.add(commands)
+    for each in commands.choices.values():
+        said = each.description or ""
+        each.description = f"{said[:1].upper()}{said[1:].rstrip().removesuffix('.')}."
     return parser
 
 

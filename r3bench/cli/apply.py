@@ -24,7 +24,7 @@ WIDTH = 72  # characters of a commit message's lines
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     text = "apply a patch of a report, and say how to compare, rebuild and record again"
-    parser = commands.add_parser("apply", help=text, description=f"{text}; 1 where it does not apply.")
+    parser = commands.add_parser("apply", help=text, description=f"{text}; 1 where it does not apply")
     parser.add_argument("patch", type=Path, help="a .patch that a search wrote")
     parser.add_argument("--check", action="store_true", help="only say whether it applies")
     parser.add_argument(

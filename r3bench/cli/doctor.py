@@ -33,7 +33,7 @@ Row = tuple[str, str, str, str]
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     text = "say which compiler, devices and packages are usable, and how to get the rest"
-    commands.add_parser("doctor", help=text).set_defaults(run=doctor)
+    commands.add_parser("doctor", help=text, description=text).set_defaults(run=doctor)
 
 
 def package_rows() -> list[Row]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     text = "write every evaluation, program and step of a search as one xarray Dataset in Zarr"
-    parser = commands.add_parser("export", help=text, description=f"{text.capitalize()}.")
+    parser = commands.add_parser("export", help=text, description=text)
     parser.add_argument("place", type=Path, metavar="LEDGER|FOLDER", help="a ledger, or a folder of a run's report")
     parser.add_argument("target", type=Path, metavar="RUN.zarr", help="the store to write, or RUN.zarr.zip")
     parser.set_defaults(run=export)

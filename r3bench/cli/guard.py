@@ -12,7 +12,7 @@ from pathlib import Path
 
 from r3bench.commits import Commit, checked_out, open_tree, prefix, repository
 from r3bench.errors import TreeError
-from r3bench.worktree import Folder, Tree
+from r3bench.worktree import WORKING_TREE, Folder, Tree
 
 _HELP = """\
 Compare every kernel of HEAD (default: the working tree) with BASE, a commit or a folder.
@@ -51,17 +51,21 @@ def guard(arguments: argparse.Namespace) -> int:
         print(f"r3bench: {error}", file=sys.stderr)
         return _USAGE
     named = str(base.top) if isinstance(base, Folder) else base.name
-    options = [f"--r3-{name}={given}" for name in _PASSED_ON if (given := _given(arguments, name)) is not None]
     with head_of(head, here) as (folder, environment):
-        sides = (f"--r3-guard={named}", f"--r3-head={head.name}")
+        given = {name: _given(arguments, name, elsewhere=folder != here) for name in _PASSED_ON}
+        options = [f"--r3-{name}={value}" for name, value in given.items() if value is not None]
+        sides = [f"--r3-guard={named}", *([f"--r3-head={head.name}"] if head.name != WORKING_TREE else [])]
         command = [sys.executable, "-m", "pytest", *sides, *options, *arguments.captures]
         done = subprocess.run(command, cwd=folder, env={**os.environ, **environment}, check=False)
     return _STATUSES.get(done.returncode, done.returncode)
 
 
-def _given(arguments: argparse.Namespace, name: str) -> str | None:
+def _given(arguments: argparse.Namespace, name: str, *, elsewhere: bool) -> str | None:
+    """What pytest is told: of a folder of reports where it is, seen from ``elsewhere`` also of the usual one."""
     value: str | None = getattr(arguments, name.replace("-", "_"))
-    return str(Path(value or "reports").resolve()) if name == "reports" else value
+    if name == "reports" and (value or elsewhere):
+        return str(Path(value or "reports").resolve())
+    return value
 
 
 @contextmanager

@@ -18,7 +18,7 @@ _SUGGESTED = 8  # names of kernels
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     text = "show times of past runs (pytest --r3-history) and where they changed"
-    parser = commands.add_parser("history", help=text, description=f"{text}; 1 where there is none.")
+    parser = commands.add_parser("history", help=text, description=f"{text}; 1 where there is none")
     parser.add_argument("folder", nargs="?", type=Path, default=Path("reports/history"), help="default: %(default)s")
     parser.add_argument(
         "--kernel",

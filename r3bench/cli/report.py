@@ -15,7 +15,7 @@ FORMATS = ("terminal", "markdown", "html", "json")
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     text = "draw a report anew from a ledger, a folder of a run's report, or a report.json"
-    parser = commands.add_parser("report", help=text, description=f"{text.capitalize()}.")
+    parser = commands.add_parser("report", help=text, description=text)
     parser.add_argument("place", type=Path, metavar="LEDGER|FOLDER", help="what a search or a guard wrote")
     parser.add_argument("--format", choices=FORMATS, default="terminal", help="what is printed (default: terminal)")
     parser.add_argument(

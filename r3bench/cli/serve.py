@@ -27,7 +27,7 @@ _NO_CERTIFICATE = (
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     text = "keep captures on a device and replay for other processes: pytest --r3-server URL"
-    parser = commands.add_parser("serve", help=text, description=f"{text}.")
+    parser = commands.add_parser("serve", help=text, description=text)
     parser.add_argument(
         "address",
         nargs="?",

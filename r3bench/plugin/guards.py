@@ -17,6 +17,7 @@ import pytest
 from r3bench.errors import TreeError
 from r3bench.plugin.checks import GUARDED, Finding, count, keep_time, server_of
 from r3bench.plugin.options import DEFAULT_GATES, gate, number, option
+from r3bench.symbols import full_name
 
 if TYPE_CHECKING:
     from r3bench.guard import Gate
@@ -87,7 +88,7 @@ def run_guard(item: CaptureItem) -> None:
         keep_time(item, found.comparison.candidate_ns)
     item.user_properties.append(("r3_verdict", found.ruling.value))
     if failing:
-        raise Finding(f"{found.kernel}: {found.ruling.value}: {found.detail}")
+        raise Finding(f"{full_name(found.kernel)}: {found.ruling.value}: {found.detail}")
 
 
 def asked(config: pytest.Config, kind: str) -> bool:
@@ -245,18 +246,16 @@ class Guards:
         if guard["kernels"]:
             terminalreporter.line(table(self.document, terminalreporter._tw.fullwidth))
         found = [{**row, "missing": []} for row in guard["kernels"]]  # of code for other GPUs the report says more
-        for row in found:
-            notes = guards.own_notes(row, found)
-            for said in (row["detail"], *notes) if row["verdict"] != "identical" else notes:
-                terminalreporter.line(f"{row['kernel']}: {said}")
-        for note in guards.shared_notes(found):
-            terminalreporter.line(note)
+        for said in guards.told(found):
+            terminalreporter.line(said)
         if guards.timed(found):
             terminalreporter.line(guards.LAUNCH)
             terminalreporter.line(device_line(self.document["device"], self.document["target"]))
         terminalreporter.line(guard["sentence"])
         what = "an earlier run's report, left as it is" if self.kept else "report"
-        terminalreporter.line(self.errors.get(_REPORT) or f"{what}: {self.folder / 'report.md'}")
+        place, top = self.folder / "report.md", self.config.rootpath
+        shown = place.relative_to(top) if place.is_relative_to(top) else place
+        terminalreporter.line(self.errors.get(_REPORT) or f"{what}: {shown}")
 
 
 def guarded_folders(given: Iterable[str], top: Path) -> Sequence[str]:

@@ -76,6 +76,14 @@ def _notes(finding: Finding) -> Sequence[str]:
     return [*finding.get("notes", ()), *finding.get("missing", ())]
 
 
+def told(found: Sequence[Finding]) -> Iterator[str]:
+    """Lines below the terminal's table: of each kernel, then of several."""
+    for finding in found:
+        detail = [finding["detail"]] if finding["verdict"] != "identical" else []
+        yield from (f"{full_name(finding['kernel'])}: {said}" for said in (*detail, *own_notes(finding, found)))
+    yield from shared_notes(found)
+
+
 def layouts(document: Mapping[str, Any]) -> Sequence[tuple[Sequence[Sequence[str]], Sequence[str]]]:
     """Rows and heads for the terminal, the fullest first; names without their application where that is too wide."""
     found = document["guard"]["kernels"]

@@ -287,8 +287,9 @@ def _launch_change(result: KernelResult) -> str:
     launch = json.loads(result.configuration).get("launch") if result.configuration else None
     if not launch:
         return "Launch change: none."
-    block = "x".join(str(n) for n in launch["block"])
-    return f"Launch change, not in this patch: block {block}, the grid so that as many threads run."
+    block, work = ("x".join(map(str, shape)) for shape in (launch["block"], launch.get("per_thread", (1, 1, 1))))
+    threads = "as many threads run" if work == "1x1x1" else f"a thread runs for {work} recorded ones"
+    return f"Launch change, not in this patch: block {block}, the grid so that {threads}."
 
 
 def also(result: KernelResult) -> Iterator[str]:
@@ -301,7 +302,6 @@ def also(result: KernelResult) -> Iterator[str]:
 
 
 def _held_out(result: KernelResult) -> str:
-    units = next((p for p in result.promotions if p.promoted), None)
-    if units is None:
-        return "Checked on the recorded launch of the search."
-    return f"Checked on the recorded launch of the search and on {held_out(units.held_out)}."
+    found = next((p.held_out for p in result.promotions if p.promoted), 0)
+    also = f"; checked, not timed, on {held_out(found)}" if found else ", the only one that it was checked on"
+    return f"Timed on the recorded launch of the search{also}."

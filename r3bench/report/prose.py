@@ -19,8 +19,8 @@ from r3bench.report.words import (
     counted,
     course,
     duration,
-    held_out,
     marker,
+    matched,
     own_line,
     places,
     result_word,
@@ -144,9 +144,8 @@ def _section(entry: Entry, where: str) -> Iterator[str]:
     yield from _offered(entry, result)
     yield from (f"- {escape(sentence, 1000)}" for sentence in course(result))
     for promotion in result.promotions:
-        checked = f"{promotion.held_out} of {held_out(promotion.units)} matched"
         candidate = source_name(result, promotion.rule)
-        yield f"- candidate {escape(candidate)}: {escape(promotion.reason)} ({checked})"
+        yield f"- candidate {escape(candidate)}: {escape(promotion.reason)} ({matched(promotion)})"
         for verdict in promotion.levels if promotion.promoted else ():
             yield f"  - verified, {verdict.level.value}: {escape(verdict.detail, 2000)}"
     if result.sources:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from r3bench.ledger import KernelResult, SourceResult
+from r3bench.ledger import KernelResult, Promotion, SourceResult
 from r3bench.stats import Comparison, Decision, claims
 from r3bench.symbols import demangled, short_name
 
@@ -49,6 +49,13 @@ def places(kernels: Iterable[KernelResult]) -> list[str]:
 def held_out(launches: int) -> str:
     """How many recorded launches no search has seen."""
     return counted(launches, "held-out launch", "es")
+
+
+def matched(promotion: Promotion) -> str:
+    """On how many of the launches that no search has seen a candidate was right."""
+    if not promotion.units:
+        return "no launch was held out"
+    return f"{promotion.held_out} of {held_out(promotion.units)} matched"
 
 
 def counted(number: int, what: str, many: str = "s") -> str:

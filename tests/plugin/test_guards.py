@@ -234,6 +234,15 @@ def test_the_command_compares_two_commits_and_touches_no_checkout(
     assert about["reproduce"] == "r3bench guard 'HEAD~1' HEAD --device=cpu --captures captures/app/scale.zarr"
 
 
+def test_of_the_working_tree_nothing_is_named_that_pytest_takes_anyhow(
+    repository: pytest.Pytester, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["guard", "HEAD", "--device", "cpu", "--captures", "captures/app/scale.zarr"]) == 0
+    assert "\nreport: reports/guard/report.md\n" in capfd.readouterr().out
+    again = "pytest --r3-guard=HEAD --r3-device=cpu captures/app/scale.zarr"
+    assert document(repository)["guard"]["reproduce"] == again
+
+
 def test_it_finds_sources_and_commits_from_a_folder_below(
     repository: pytest.Pytester, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import os
 import re
@@ -12,7 +13,7 @@ from importlib import metadata
 
 import pytest
 
-from r3bench.cli import INTERRUPTED, TROUBLE, UNREAD, capture, doctor, main
+from r3bench.cli import COMMANDS, INTERRUPTED, TROUBLE, UNREAD, capture, doctor, main, parser
 
 
 @pytest.mark.parametrize("command", [("capture", "show", "captures/miniweather"), ("calibrate", "--help")])
@@ -49,6 +50,15 @@ def test_a_full_disk_behind_standard_output_is_told(command: tuple[str, ...], py
         )
     said = "r3bench: standard output takes no more (No space left on device): write it elsewhere\n"
     assert (ended.returncode, ended.stderr) == (TROUBLE, said)
+
+
+def test_every_command_says_in_a_sentence_what_it_does() -> None:
+    (commands,) = (each for each in parser()._actions if isinstance(each, argparse._SubParsersAction))
+    said = {name: each.description for name, each in commands.choices.items()}
+    assert len(said) == len(COMMANDS)
+    for sentence in said.values():
+        assert re.fullmatch(r"[A-Z][^\0]*[^.\s]\.", sentence), sentence
+    assert said["export"].endswith("as one xarray Dataset in Zarr.")
 
 
 def test_another_error_of_the_system_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

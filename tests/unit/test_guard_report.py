@@ -56,6 +56,12 @@ def test_what_is_noted_of_several_kernels_of_a_guard_is_said_once_with_their_nam
     assert report.markdown(document).index("it calls pow") < report.markdown(document).index("To reproduce:")
 
 
+def test_a_kernel_is_told_of_by_the_name_that_people_write() -> None:
+    found = [{**GUARDED, "kernel": f"demo/{symbol}", "notes": []} for symbol in ("_Z5scalePfi", "same")]
+    found[1] |= {"verdict": "identical", "notes": ["its capture changed"]}
+    assert list(guards.told(found)) == [f"demo/scale: {GUARDED['detail']}", "demo/same: its capture changed"]
+
+
 def test_a_guard_says_a_ratio_in_one_way() -> None:
     texts = (report.table(GUARD, 100), report.markdown(GUARD), report.html(GUARD))
     assert all("1.250x slower" in text for text in texts)

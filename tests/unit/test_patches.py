@@ -6,6 +6,7 @@ import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,6 +70,32 @@ def test_the_patch_carries_its_evidence_and_nothing_breaks_out_of_it() -> None:
     assert "nothing about a GPU" in head
     assert "2 held-out launches" in head
     assert "k.json" in head
+
+
+@pytest.mark.parametrize(
+    ("launch", "said"),
+    [
+        ({"block": [64, 1, 1]}, "block 64x1x1, the grid so that as many threads run."),
+        ({"block": [64, 4, 1], "per_thread": [1, 1, 1]}, "block 64x4x1, the grid so that as many threads run."),
+        (
+            {"block": [64, 4, 1], "per_thread": [1, 2, 1]},
+            "block 64x4x1, the grid so that a thread runs for 1x2x1 recorded ones.",
+        ),
+    ],
+)
+def test_the_launch_beside_a_patch_has_a_thread_for_what_one_does(launch: dict[str, Any], said: str) -> None:
+    found = report.patch(replace(IMPROVED, configuration=json.dumps({"configuration": {}, "launch": launch}))) or ""
+    assert f"\nLaunch change, not in this patch: {said}\n" in found
+
+
+def test_a_patch_says_which_launches_were_timed_and_which_only_checked() -> None:
+    (promotion,) = IMPROVED.promotions
+    alone = replace(IMPROVED, promotions=(replace(promotion, held_out=0, units=0),))
+    timed = "\nTimed on the recorded launch of the search"
+    assert f"{timed}; checked, not timed, on 2 held-out launches.\n" in (report.patch(IMPROVED) or "")
+    assert f"{timed}, the only one that it was checked on.\n" in (report.patch(alone) or "")
+    for text in (report.markdown(report.document("demo", [alone])), report.html(report.document("demo", [alone]))):
+        assert "(no launch was held out)" in text
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ from r3bench.report.words import (
     configured,
     course,
     duration,
-    held_out,
     in_contest,
+    matched,
     own_line,
     places,
     result_word,
@@ -281,8 +281,7 @@ def _tried(entry: Entry, kernel: KernelResult) -> Iterator[Markup]:
 
 def _candidates(kernel: KernelResult) -> Iterator[str]:
     for promotion in kernel.promotions:
-        checked = f"{promotion.held_out} of {held_out(promotion.units)} matched"
-        yield f"Candidate {source_name(kernel, promotion.rule)}: {promotion.reason} ({checked})"
+        yield f"Candidate {source_name(kernel, promotion.rule)}: {promotion.reason} ({matched(promotion)})"
         for verdict in promotion.levels if promotion.promoted else ():
             yield f"Verified, {verdict.level.value}: {verdict.detail}"
 
