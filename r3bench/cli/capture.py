@@ -13,7 +13,7 @@ from r3bench.cli import values
 
 if TYPE_CHECKING:
     from r3bench.devices import Device
-    from r3bench.model import Capture, LaunchConfig
+    from r3bench.model import Capture, LaunchConfig, Source
     from r3bench.record.verification import Verified
     from r3bench.replay import Builder
 
@@ -72,7 +72,7 @@ def _shown(capture: Capture) -> Iterator[str]:
         yield f"  command: {shlex.join(capture.command)}"
     if source := capture.source:
         linked = "".join(f", linked with {main}" for main, _ in source.linked)
-        yield f"  source: {source.main}, lines {source.span[0]} to {source.span[1]}{linked}"
+        yield f"  source: {_defined(capture, source)}{linked}"
     if capture.lacks:
         yield f"  recorded {capture.lacks}"
     recorded_on = ", ".join(f"{name} {value}" for name, value in capture.recorded_on)
@@ -91,6 +91,22 @@ def _shown(capture: Capture) -> Iterator[str]:
         for variable in unit.globals:
             what = "constant" if variable.constant else "written" if variable.symbol in unit.written else "not written"
             yield f"    variable {variable.symbol}: {variable.nbytes} bytes, {what}"
+
+
+def _defined(capture: Capture, source: Source) -> str:
+    """The file and the lines of the kernel's definition; those that were recorded where no text defines it."""
+    from r3bench import store, syntax
+    from r3bench.errors import BuildError, CaptureError
+
+    file, (first, last) = source.main, source.span
+    try:
+        texts, name = store.sources(capture), syntax.scoped_name(capture.demangled)
+        file = syntax.file_of(texts, source.main, name)
+        first, last = syntax.span_of(texts[file], name)
+    except (BuildError, CaptureError):
+        pass
+    included = f", which {source.main} includes" if file != source.main else ""
+    return f"{file}, lines {first} to {last}{included}"
 
 
 def _more(launch: LaunchConfig) -> str:

@@ -57,6 +57,18 @@ def test_show(capture: Path, tool: Tool) -> None:
     assert "out: 32768 bytes of device memory, written" in text
 
 
+def test_the_file_of_a_kernel_that_the_main_one_includes_is_shown(tmp_path: Path, tool: Tool) -> None:
+    (tmp_path / "gpu").mkdir()
+    (tmp_path / "gpu/half.cuh").write_text(KERNEL)
+    (tmp_path / "main.cu").write_text('#include "gpu/half.cuh"\n')
+    with Session("demo", tmp_path, "cpu", top=tmp_path, recorded_on={}) as session:
+        session.capture("half")
+        data = session.array("data", np.ones(8))
+        session.launch(session.module("main.cu"), "half", 1, 8, [data, session.array("out", np.zeros(8)), data, 8])
+        session.save(tmp_path)
+    assert "source: gpu/half.cuh, lines 2 to 5, which main.cu includes\n" in tool("show", tmp_path / "half.zarr")[1]
+
+
 def test_an_image_is_followed_by_what_is_known_of_where_it_was_recorded(capture: Path) -> None:
     known = replace(store.open_capture(capture), image_format=None, recorded_on=(("arch", "sm_90"), ("launch_us", "3")))
     assert "  image: none; arch sm_90, launch_us 3" in _shown(known)
