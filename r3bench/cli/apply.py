@@ -30,8 +30,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--pull-request",
         action="store_true",
-        help="commit it on a branch of its own, stay there, and write the text of a pull request to <patch>.body.md, "
-        "and the branch's name to <patch>.branch for scripts that push; nothing is pushed",
+        help="commit it on a branch of its own, stay there, and write the text of a pull request to <kernel>.body.md, "
+        "and the branch's name to <kernel>.branch for scripts that push; nothing is pushed",
     )
     parser.set_defaults(run=apply)
 

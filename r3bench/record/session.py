@@ -17,9 +17,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from r3bench import frontend, remix, store, syntax, worktree
+from r3bench import frontend, remix, store, syntax, toolkit, worktree
 from r3bench.devices import Device, Kernel, open_device
-from r3bench.errors import BuildError, CandidateFailure, RecordError
+from r3bench.errors import BuildError, CandidateFailure, RecordError, Unsupported
 from r3bench.model import Binary, Capture, Dim3, Global, LaunchConfig, ReplayUnit, Source, Variant
 from r3bench.record.arguments import Arguments, pack
 from r3bench.record.images import Maker, cubin
@@ -28,6 +28,12 @@ from r3bench.record.module import Module
 from r3bench.store import UnitContents
 from r3bench.store.files import PathLike
 from r3bench.toolchain import Built, Compiler
+
+# Of a source that asks for what the prelude does not have.
+_OWN_HEADERS = (
+    f'; or compile it with CUDA\'s own headers: flags=["{toolkit.FLAG}"], a CUDA toolkit and '
+    "pip install 'r3bench[toolkit]'"
+)
 
 
 class VacuousUnit(UserWarning):
@@ -159,7 +165,8 @@ class Session:
         try:
             return Module(main, texts, flags, frontend.compile_ir(texts, main, flags=flags, debug=True))
         except BuildError as failure:
-            raise RecordError(f"{self._folder / main} does not compile: {failure}") from failure
+            more = _OWN_HEADERS if isinstance(failure, Unsupported) and toolkit.FLAG not in flags else ""
+            raise RecordError(f"{self._folder / main} does not compile: {failure}{more}") from failure
 
     def array(
         self,

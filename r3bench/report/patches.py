@@ -224,7 +224,8 @@ def patch(result: KernelResult, others: Iterable[KernelResult] = (), folder: Pat
     change = diff(result)
     if change is None:
         return None
-    gain = f", {gain_alone(result):.2f}x faster" if gain_alone(result) else ""
+    where = " on a CPU" if result.device == "cpu" else ""
+    gain = f", {gain_alone(result):.2f}x faster{where}" if gain_alone(result) else ""
     title = one_line(f"{full_name(result.kernel)}{gain}: {result.description}")
     lines = [*textwrap.wrap(title, 100, subsequent_indent="  ", break_on_hyphens=False), ""]
     lines += [*_numbers(result), "", _launch_change(result)]

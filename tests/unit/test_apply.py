@@ -347,7 +347,7 @@ def test_a_pull_request_is_a_branch_a_commit_and_a_text(tree: Path, capsys: pyte
         "kernels/miniweather/kernels.cu",
     ]
     message = git("show", "-s", "--format=%B")
-    assert message.startswith("demo/k, 1.25x faster: ")
+    assert message.startswith("demo/k, 1.25x faster on a CPU: ")
     assert "our compiler, default configuration: faster, 1.25x" in message
     assert "Valid where: n is even." in message
     assert "R3bench-Capture: captures/demo/k.zarr" in message

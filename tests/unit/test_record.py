@@ -333,6 +333,10 @@ def test_wrong_arguments_name_kernel_and_parameter(session: Session, arguments: 
     [
         (lambda s: s.module("none.cu"), "none.cu is not there: check the path"),
         (lambda s: s.module("broken.cu"), r"does not compile: broken.cu:1:\d+: "),
+        (
+            lambda s: s.module("host.cu"),
+            r"<vector> is .* or compile it with CUDA's own headers: flags=\[\"--cuda-headers",
+        ),
         (lambda s: s.module("latin.cu"), "cannot be read as UTF-8"),
         (lambda s: s.module("kernels.cu").symbol("other"), "has no kernels named other"),
         (lambda s: s.module("kernels.cu").variable("other"), "has no variables named other"),
@@ -351,6 +355,7 @@ def test_wrong_use_says_what_is_wrong(
 ) -> None:
     (application / "demo/broken.cu").write_text("__global__ void k( {}\n")
     (application / "demo/latin.cu").write_bytes(b"// \xe9\n")
+    (application / "demo/host.cu").write_text("#include <vector>\n")
     with pytest.raises(RecordError, match=message):
         act(session)
 
