@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from r3bench import toolkit
@@ -115,9 +115,15 @@ def included(root: Path, main: str, flags: Sequence[str], timeout_s: float = 60.
     done = Compiler(((*command,), (*folders,), (), timeout_s), root).compile({}, "", main)
     if done.returncode:
         raise failure(main, diagnosed(done, main, {main: ""}, prelude=not cudas), done.returncode)
-    named = done.stdout.replace("\\\n", " ").partition(":")[2].split()
+    named = _of_rule(done.stdout.replace("\\\n", " ").partition(":")[2])
     found = {posixpath.normpath(name) for name in named if not Path(name).is_absolute()}
     return tuple(sorted(inside(name, f"{main} includes {name}, which") for name in found))
+
+
+def _of_rule(written: str) -> Iterator[str]:
+    """The files that a rule of make names, as clang writes them."""
+    for name in re.findall(r"(?:\\[ #]|\S)+", written):
+        yield re.sub(r"\\([ #])", r"\1", name).replace("$$", "$")
 
 
 def _with_nvcc_names(ir: str) -> str:

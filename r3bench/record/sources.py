@@ -12,13 +12,15 @@ from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from r3bench import frontend, store, syntax, toolkit
+from r3bench import frontend, store, syntax, toolkit, worktree
 from r3bench.errors import BuildError, RecordError
 from r3bench.model import Parameter, Source
 from r3bench.symbols import demangled
 from r3bench.toolchain import codegen, irtext
 
 SUFFIXES = (".cu", ".cuh", ".cpp", ".cc", ".cxx")
+_HEADERS = (".h", ".hh", ".hpp", ".hxx", ".inl", ".inc")
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
 _SYSTEM = ("/usr/", "/opt/", "/lib")
 _MEANT = re.compile(
     r"-[DU].*|-{1,2}std=.*|-{1,2}use_fast_math|-ffast-math|-{1,2}ftz=.*|-{1,2}fmad=.*|-ffp-contract=.*|-{1,2}prec-\w+=.*"
@@ -70,11 +72,27 @@ def _entry(entry: dict[str, Any]) -> Translation:
 
 
 def in_tree(tree: Path, symbol: str) -> list[Translation]:
-    """Source files below a folder that define a kernel, or another part of device code, of this plain name."""
+    """Source files below a folder that define a kernel, or another part of device code, of this plain name, or include
+    a file that does, and headers that do: those first that are compiled by themselves and have the name."""
     name = re.escape(syntax.plain_name(demangled(symbol)))
     head = re.compile(rf"__(?:global|device|constant)__[^;{{}}]*?\b{name}\s*[(=;\[]", re.DOTALL)
-    files = sorted(path for path in tree.rglob("*") if path.suffix in SUFFIXES and path.is_file())
-    return [Translation(path.resolve()) for path in files if head.search(path.read_text("utf-8", "replace"))]
+    files = (path for path in tree.rglob("*") if path.suffix in (*SUFFIXES, *_HEADERS) and path.is_file())
+    texts = {path: path.read_text("utf-8", "replace") for path in files}
+    found = defining = {path for path, text in texts.items() if head.search(text)}
+    while more := {
+        path for path in texts.keys() - found if not _included(texts[path]).isdisjoint(p.name for p in found)
+    }:
+        found = found | more
+
+    def order(path: Path) -> tuple[bool, bool, bool, Path]:
+        return path.suffix == ".cuh", path not in defining, re.search(rf"\b{name}\b", texts[path]) is None, path
+
+    return [Translation(path.resolve()) for path in sorted(found, key=order) if path.suffix in SUFFIXES]
+
+
+def _included(text: str) -> set[str]:
+    """The names, without their folders, of the files that a text includes."""
+    return {PurePosixPath(name).name for name in _INCLUDE.findall(text)}
 
 
 def meant(words: Sequence[str], folder: Path) -> Iterator[str]:
@@ -188,13 +206,26 @@ def found_in(unit: Unit, *others: Unit, symbol: str, top: Path) -> Found:
 
 
 def _root(translation: Translation) -> Path:
-    """The folder that holds the main file and every folder of headers that is not the system's."""
-    paths = [translation.main.parent]
+    """The folder that holds the main file, every folder of headers that is not the system's, and what is included in
+    quotes from other folders of the checkout."""
+    paths = [translation.main.parent, *(path.parent for path in _quoted(translation.main))]
     for flag in translation.flags:
         option, _, path = flag.partition("=")
         if option in _NAMES_PATH and not path.startswith(_SYSTEM):
             paths.append(Path(path) if option != "-include" else Path(path).parent)
     return Path(os.path.commonpath(paths))
+
+
+def _quoted(main: Path) -> set[Path]:
+    """The files of its checkout that a file includes in quotes, beside itself, and what those include so."""
+    top, found, pending = worktree.checkout(main), set[Path](), [main]
+    while pending and top is not None:
+        includer = pending.pop()
+        names = worktree.INCLUDE.findall(includer.read_text("utf-8", "replace"))
+        paths = {Path(os.path.normpath(includer.parent / name)) for name in names} - found
+        pending += (new := [path for path in paths if path.is_relative_to(top) and path.is_file()])
+        found.update(new)
+    return found
 
 
 def _relative(flags: Sequence[str], root: Path) -> Iterator[str]:
@@ -209,7 +240,7 @@ def _relative(flags: Sequence[str], root: Path) -> Iterator[str]:
 
 def _texts(root: Path, paths: Sequence[str]) -> dict[str, str]:
     try:
-        return {path: (root / path).read_text(encoding="utf-8") for path in paths}
+        return {path: (root / path).read_bytes().decode() for path in paths}  # with their own ends of lines
     except (OSError, UnicodeDecodeError) as error:
         raise RecordError(f"a source file below {root} cannot be read as UTF-8 text: {error}") from error
 

@@ -46,6 +46,44 @@ def test_files_that_define_a_kernel(tmp_path: Path) -> None:
     assert [unit.main.name for unit in sources.in_tree(tmp_path, "_Z4stepIdEvPT_")] == ["k.cu"]
 
 
+def test_files_that_include_a_definition(tmp_path: Path) -> None:
+    texts = {
+        "a.cuh": "#pragma once\n__global__ void step(int* a) {}\n",
+        "deep/b.h": '#include "../a.cuh"\n',
+        "calls.cu": "#include <deep/b.h>\nvoid f() { step<<<1, 1>>>(a); }\n",
+        "bare.cu": '#include "deep/b.h"\n',
+        "own.cu": "__global__ void step(int* a) {}\n",
+        "far.cu": '#include "c.h"\nvoid f() { step<<<1, 1>>>(a); }\n',
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert [unit.main.name for unit in sources.in_tree(tmp_path, "_Z4stepPi")] == [
+        "own.cu", "calls.cu", "bare.cu", "a.cuh",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("header", ["include/step.h", "include/gpu kernels/größe #1 $x.cuh"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_kernel_in_a_header_beside_the_folder_of_the_main_file(
+    named: bool, header: str, end: str, tmp_path: Path
+) -> None:
+    texts = {
+        header: f"#pragma once{end}template <class T>{end}__global__ void step(T* a) {{ *a = 2; }}{end}",
+        "src/main file.cu": f'#include "../{header}"\ntemplate __global__ void step<float>(float*);\n',
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(text.encode())
+    (tmp_path / ".git").mkdir()
+    given = sources.named([tmp_path / "src/main file.cu"], []) if named else []
+    found, why = sources.find("_Z4stepIfEvPT_", given, tmp_path, None if named else tmp_path)
+    assert found is not None, why
+    assert found.texts == texts
+    assert (found.source.root, found.source.main) == ("", "src/main file.cu")
+
+
 @needs_headers
 def test_a_source_that_uses_the_runtime_and_the_host_library() -> None:
     found, why = sources.find(TENDENCY, sources.named([PROGRAMS / "weather.cu"], []), PROGRAMS.parent)
