@@ -180,6 +180,8 @@ def _try_alone(court: Court, finalist: Finalist, found: Verdicts) -> Comparison 
             reason = checked.reason
     if not reason:
         return comparison
+    if checked.reason:
+        found.refused[finalist.source.rule] = reason
     sentence = f"faster with its configuration, but under the default compiler: {reason}"
     found.promotions[-1] = _promotion(finalist, checked, comparison, sentence)
     return None

@@ -101,6 +101,19 @@ def test_a_configuration_that_fails_does_not_mark_the_text(tmp_path: Path) -> No
     assert found.winner.variant.configuration == Configuration()
 
 
+def test_a_text_that_fails_without_the_configuration_that_won_marks_its_family(tmp_path: Path) -> None:
+    def fails_at(variant: Variant, level: Level) -> str:
+        return "out differs" if variant.configuration == Configuration() and "bad" in text_of(variant) else ""
+
+    tuned = [finalist("a", "bad", passes=("dce",)), finalist("a+c", "bad", "good", passes=("dce",))]
+    found = promoted(tmp_path, FakeServer(faster, fails_at=fails_at), [*tuned, finalist("b", "good")], contests=2)
+    assert found.refused == {"a": "held out, unit 1: mismatch: out differs"}
+    assert found.promotions[0].reason.startswith("faster with its configuration, but under the default compiler: ")
+    assert found.promotions[1].reason.startswith("made from a, which failed: ")
+    assert found.winner is not None
+    assert found.winner.source.rule == "b"
+
+
 def test_what_is_refused_in_its_contest_costs_none_and_marks_its_family(tmp_path: Path) -> None:
     class Refusing(FakeServer):
         def compare(self, *args: Any, **how: Any) -> Any:
