@@ -36,6 +36,7 @@ class Evidence:
 
     _contests: defaultdict[Comparison, set[Sides]] = field(default_factory=lambda: defaultdict(set))
     _texts: dict[Files, None] = field(default_factory=dict)
+    _first: dict[Files, None] = field(default_factory=dict)  # of the texts, those that a search began with
     _times_ns: set[float] = field(default_factory=set)
     _again_ns: set[float] = field(default_factory=set)  # of what was timed again
     _statuses: Counter[str] = field(default_factory=Counter)
@@ -54,7 +55,9 @@ class Evidence:
                 sides = record.get("baseline", ""), record.get("candidate", "")
                 self._contests[decode(Comparison, record["comparison"])].add(sides)
             case "program":
-                self._texts[tuple((path, text) for path, text in record["program"].get("files", ()))] = None
+                files = tuple((path, text) for path, text in record["program"].get("files", ()))
+                self._texts[files] = None
+                self._first |= {files: None} if record["program"].get("id") == "p0" else {}
             case "reply":
                 self._steps.add(record["step"])
                 self._asked.update({name: record.get(name) or 0 for name in _ASKED}, replies=1)
@@ -122,8 +125,8 @@ class Evidence:
         )
 
     def _holding(self, text: str | None) -> list[Files]:
-        """The files on record of which one is this text; those without any where it is empty."""
-        return [files for files in self._texts if text in dict(files).values() or not (text or files)]
+        """The files that a search began with of which one is this text; those without any where it is empty."""
+        return [files for files in self._first if text in dict(files).values() or not (text or files)]
 
     def _changed(self, first: Iterable[Files], result: KernelResult, arm: Arm) -> list[Files]:
         """The files on record that a result's change makes of some that it began with; where it has none, any that were

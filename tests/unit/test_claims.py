@@ -215,6 +215,18 @@ FALSE_CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
+HEADER_ALONE = replace(SEVERAL, after="old")
+
+
+def test_a_change_of_a_further_file_alone_is_no_unchanged_text(tmp_path: Path) -> None:
+    """Nor a configuration's gain: the kernel's own file is that of another program."""
+    wrong = forged(tmp_path / "k.jsonl", HEADER_ALONE, encode(replace(HEADER_ALONE, others=())))
+    assert "a contest of another source" in wrong
+    alone = replace(HEADER_ALONE, arms=(replace(SEVERAL.arms[0], name="patch and configuration"),), configuration="{}")
+    without = replace(alone, after=None, others=(), arms=(replace(SEVERAL.arms[0], name="configuration"),))
+    assert "a contest of another source" in forged(tmp_path / "c.jsonl", alone, encode(without))
+
+
 @pytest.mark.parametrize("what", FALSE_CHANGES)
 def test_a_change_of_several_files_is_the_one_that_was_contested(tmp_path: Path, what: str) -> None:
     wrong = forged(tmp_path / "k.jsonl", SEVERAL, encode(replace(SEVERAL, **FALSE_CHANGES[what])))
