@@ -1,4 +1,4 @@
-"""From the fastest candidates of a search to a claim: held-out units, other kernels of the file, the full contest."""
+"""From the fastest candidates of a search to a claim: held-out units, other kernels of its files, the full contest."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def claims(contests: int) -> int:
 @dataclass(frozen=True, slots=True)
 class Checked:
     """How many held-out units a variant matches, of how many; the verdict at every level it got to; which other kernels
-    of the file match with its text; why it is refused (empty if it is not)."""
+    of its files match with its text; why it is refused (empty if it is not)."""
 
     matched: int
     units: int
@@ -254,7 +254,7 @@ _BEFORE_CONTEST = (Level.SEEN, Level.HELD_OUT, Level.PERTURBED)
 
 
 def check(court: Court, variant: Variant, rule: str) -> Checked:
-    """Verify a variant at the levels that come before a contest, and its text on the other kernels of the file."""
+    """Verify a variant at the levels that come before a contest, and its text on the other kernels of its files."""
     levels = tuple(level for level in court.evaluator.levels if level in _BEFORE_CONTEST)
     checked = _verified(court, variant, rule, levels)
     if checked.reason or rule == RECORDED:

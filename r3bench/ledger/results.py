@@ -60,7 +60,7 @@ class Promotion:
     ``levels`` holds the verdict at every level of verification that it got to, the last one being the reason where it
     did not match. ``held_out`` counts the units that it matched on, of ``units`` that the capture holds beside the
     search's.
-    ``neighbours`` are the other kernels of the file whose recorded launches its text matched; ``decision`` is what its
+    ``neighbours`` are the other kernels of its files whose recorded launches its text matched; ``decision`` is what its
     contest came to, None where it was refused before.
     """
 

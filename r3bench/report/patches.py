@@ -294,7 +294,7 @@ def _launch_change(result: KernelResult) -> str:
 
 
 def also(result: KernelResult) -> Iterator[str]:
-    """The other kernels of the file that a patch changes, and whether that was checked."""
+    """The other kernels that a patch changes, and whether that was checked."""
     unknown = [name for name in result.also_changes if name not in result.also_checked]
     if result.also_checked:
         yield f"It also changes {', '.join(result.also_checked)}: their recorded launches match, but were not timed."
