@@ -21,6 +21,7 @@ from r3bench.toolchain import codegen, irtext
 SUFFIXES = (".cu", ".cuh", ".cpp", ".cc", ".cxx")
 _HEADERS = (".h", ".hh", ".hpp", ".hxx", ".inl", ".inc")
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
+_DEVICE_CODE = re.compile("__(?:global|device|constant)__|<<<")
 _SYSTEM = ("/usr/", "/opt/", "/lib")
 _MEANT = re.compile(
     r"-[DU].*|-{1,2}std=.*|-{1,2}use_fast_math|-ffast-math|-{1,2}ftz=.*|-{1,2}fmad=.*|-ffp-contract=.*|-{1,2}prec-\w+=.*"
@@ -76,23 +77,32 @@ def in_tree(tree: Path, symbol: str) -> list[Translation]:
     a file that does, and headers that do: those first that are compiled by themselves and have the name."""
     name = re.escape(syntax.plain_name(demangled(symbol)))
     head = re.compile(rf"__(?:global|device|constant)__[^;{{}}]*?\b{name}\s*[(=;\[]", re.DOTALL)
-    files = (path for path in tree.rglob("*") if path.suffix in (*SUFFIXES, *_HEADERS) and path.is_file())
-    texts = {path: path.read_text("utf-8", "replace") for path in files}
-    found = defining = {path for path, text in texts.items() if head.search(text)}
-    while more := {
-        path for path in texts.keys() - found if not _included(texts[path]).isdisjoint(p.name for p in found)
-    }:
-        found = found | more
+    texts, included = _below_tree(tree)
+    defining = {path for path, text in texts.items() if head.search(text)}
+    found, new = set(defining), defining
+    while new:
+        names = {path.name for path in new}
+        new = {path for path in included.keys() - found if not names.isdisjoint(included[path])}
+        found |= new
 
     def order(path: Path) -> tuple[bool, bool, bool, Path]:
-        return path.suffix == ".cuh", path not in defining, re.search(rf"\b{name}\b", texts[path]) is None, path
+        return path.suffix == ".cuh", path not in defining, re.search(rf"\b{name}\b", texts.get(path, "")) is None, path
 
     return [Translation(path.resolve()) for path in sorted(found, key=order) if path.suffix in SUFFIXES]
 
 
-def _included(text: str) -> set[str]:
-    """The names, without their folders, of the files that a text includes."""
-    return {PurePosixPath(name).name for name in _INCLUDE.findall(text)}
+@lru_cache(maxsize=1)
+def _below_tree(tree: Path) -> tuple[dict[Path, str], dict[Path, frozenset[str]]]:
+    """Of a folder's files of C++ the texts that have device code or launch it, and for each the names, without their
+    folders, of the files that it includes. Read once for all kernels."""
+    files = (path for path in tree.rglob("*") if path.suffix in (*SUFFIXES, *_HEADERS) and path.is_file())
+    texts, included = dict[Path, str](), dict[Path, frozenset[str]]()
+    for path in files:
+        text = path.read_text("utf-8", "replace")
+        included[path] = frozenset(PurePosixPath(name).name for name in _INCLUDE.findall(text))
+        if _DEVICE_CODE.search(text):
+            texts[path] = text
+    return texts, included
 
 
 def meant(words: Sequence[str], folder: Path) -> Iterator[str]:
