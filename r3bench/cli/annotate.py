@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r3bench.errors import TreeError
+from r3bench.symbols import full_name
 
 if TYPE_CHECKING:
     from r3bench.report import Document
@@ -55,7 +56,9 @@ def workflow_commands(document: Mapping[str, Any]) -> Iterator[str]:
     declined = [row for row in guard["kernels"] if row["verdict"] in ("rerecorded", "unclear", "invalid", "changed")]
     for level, rows in (("error", failing), ("warning", [row for row in declined if row not in failing])):
         for row in rows[:_MOST]:
-            yield _command(level, f"{row['kernel']}: {row['verdict']}", row["detail"], row["source"], row["line"])
+            yield _command(
+                level, f"{full_name(row['kernel'])}: {row['verdict']}", row["detail"], row["source"], row["line"]
+            )
     for error in guard["errors"][:_MOST]:
         yield _command("error", "could not be guarded", error)
     yield _command("notice", "r3bench guard", guard["sentence"])

@@ -12,6 +12,7 @@ from r3bench.guard import Guarded
 from r3bench.guard.rulings import UNMEASURED, Ruling
 from r3bench.nouns import decode, encode
 from r3bench.stats import Comparison, block_statistic, ratio
+from r3bench.symbols import short_name
 
 FORMAT = 2
 
@@ -187,7 +188,7 @@ def _named(rows: Sequence[Mapping[str, Any]], most: int = 3) -> str:
 
 
 def _with_ratio(row: Mapping[str, Any]) -> str:
-    name = str(row["kernel"]).partition("/")[2]
+    name = short_name(row["kernel"])
     if row["verdict"] != Ruling.SLOWER.value:
         return name
     return f"{name} {ratio(decode(Comparison, row['comparison'])).replace(' slower', '')}"

@@ -17,6 +17,7 @@ import pytest
 
 from r3bench.plugin.checks import Finding, count, pytest_keyboard_interrupt, server_of, told_to_end
 from r3bench.plugin.options import DEFAULT_GATES, OPTIONS, axes, check_proposer, gate, number, option
+from r3bench.symbols import full_name
 
 if TYPE_CHECKING:
     from r3bench.errors import LedgerError
@@ -320,4 +321,5 @@ def outdone(searches: Iterable[KernelResult], kernels: Iterable[KernelResult]) -
         kept = standing[search.kernel]
         if kept.search != search.search:
             gain = f", {claimed(kept):.2f}x" if claimed(kept) else ""
-            yield f"{kept.kernel}: the report keeps what the search {kept.search} found: {result_word(kept)}{gain}"
+            found = f"the report keeps what the search {kept.search} found"
+            yield f"{full_name(kept.kernel)}: {found}: {result_word(kept)}{gain}"

@@ -107,6 +107,19 @@ def test_a_kernel_that_fits_one_launch_is_caught(
     assert says in verdict.detail
 
 
+def test_a_kernel_that_faults_has_the_name_that_people_write(server: ReplayServer, tmp_path: Path) -> None:
+    text = "namespace ns { __global__ void fill(double* to) { to[threadIdx.x] = 1.0; } }"
+    capture = recorded_as(tmp_path, text, "ns::fill", (1, 64), np.zeros(64))
+    beyond = Variant(files=(("k.cu", text.replace("[threadIdx.x]", "[threadIdx.x + 64]")),))
+    for level, says in (
+        (Level.SEEN, "ns::fill wrote just past"),
+        (Level.SANITIZED, "ns::fill wrote 8 bytes at k.cu:1"),
+    ):
+        verdict = server.verify(capture, beyond, level).result(60).verdict
+        assert verdict.status is Status.FAULT
+        assert says in verdict.detail
+
+
 def test_a_sanitizer_that_the_recorded_kernel_fails_is_left_out_and_said(server: ReplayServer, tmp_path: Path) -> None:
     reading = TEXT.replace("if (i < 1", "double beyond = to[n]; if (i < 1")
     reading = reading.replace("1e-6 *", "(beyond != beyond) * 0.0 + 1e-6 *")

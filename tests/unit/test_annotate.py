@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,13 @@ def test_the_ten_worst_are_errors(report: Path, capsys: pytest.CaptureFixture[st
     ]
     assert not any("k98" in line for line in lines)
     assert lines[-1].startswith("::notice title=r3bench guard::12 of 14 kernels are wrong: ")
+
+
+def test_kernels_have_the_names_that_people_write(report: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mangled = replace(kernel(1, Ruling.WRONG), kernel="app/_ZN2ns5scaleEPfi")
+    error, notice = annotated(report, made(mangled), capsys)
+    assert "title=app/ns%3A%3Ascale%3A wrong" in error
+    assert notice == "::notice title=r3bench guard::1 of 1 kernels is wrong: ns::scale"
 
 
 def test_no_text_ends_its_command(report: Path, capsys: pytest.CaptureFixture[str]) -> None:

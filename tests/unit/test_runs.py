@@ -138,6 +138,8 @@ def test_the_largest_claim_of_any_search_of_the_same_text_is_the_result_and_has_
     assert list(outdone([bo], [IMPROVED])) == ["demo/k: the report keeps what the search full found: improved, 1.75x"]
     assert list(outdone([bo], [none])) == ["demo/k: the report keeps what the search full found: no gain"]
     assert not list(outdone([bo], [bo]))
+    mangled = [replace(each, kernel="demo/_Z1kPf") for each in (bo, none)]
+    assert list(outdone(mangled[:1], mangled[1:])) == ["demo/k: the report keeps what the search full found: no gain"]
 
 
 def test_a_clock_that_is_set_back_makes_no_curve_run_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

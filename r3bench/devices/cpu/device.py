@@ -31,6 +31,7 @@ from r3bench.devices.cpu.provided import IGNORED
 from r3bench.devices.cpu.wire import ORDERS, RUN, Op, Poison, Reply, Result
 from r3bench.errors import DeviceFault, LaunchError, ReplayTimeout, WorkerLost
 from r3bench.model import Binary, LaunchConfig, ReplayUnit, Target, Verdict, facts_of
+from r3bench.symbols import demangled
 
 _SETUP_TIMEOUT_S = 30.0
 # Empty round trips measured before a window, and before the first: the shortest must be shorter than any real one's.
@@ -186,7 +187,7 @@ class CpuDevice:
         self._run(kernel, [held], launch, (self.scratch, order), timeout_s, every)
         damaged = held.segment.damage()
         if damaged is not None:
-            raise DeviceFault(faults.spoiled(kernel.binary.symbol, damaged, held.segment))
+            raise DeviceFault(faults.spoiled(demangled(kernel.binary.symbol), damaged, held.segment))
 
     def sanitize(
         self,
@@ -261,7 +262,7 @@ class CpuDevice:
         shape = (*launch.grid, *launch.block, launch.shared_bytes, ORDERS.index(order), every)
         message = RUN.pack(Op.RUN, poison, kernel.identity, *shape)
         message += pack(f"<{len(memories)}I", *(self._memories[memory] for memory in memories))
-        symbol, page = kernel.binary.symbol, self._resources.arena.page
+        name, page = demangled(kernel.binary.symbol), self._resources.arena.page
         if kernel.checked:
             violations.list_buffers(page, memories, self._watched)
         if poison is Poison.NONE:
@@ -271,21 +272,21 @@ class CpuDevice:
             result = worker.ask(message, timeout_s=timeout_s)
         except TimeoutError:
             self._resources.drop_worker()
-            raise ReplayTimeout(f"{symbol} did not end within {timeout_s:g} s and was killed") from None
+            raise ReplayTimeout(f"{name} did not end within {timeout_s:g} s and was killed") from None
         except WorkerDied as death:
             self._resources.worker = None
             if death.from_outside:
-                raise WorkerLost(f"{symbol} did not end: its worker was {ended_by(death.exit_code)}") from None
+                raise WorkerLost(f"{name} did not end: its worker was {ended_by(death.exit_code)}") from None
             fault = self._resources.arena.fault()
             if kernel.checked and (violation := violations.found(page, fault[2])):
-                raise DeviceFault(violations.told(symbol, violation, memories)) from None
+                raise DeviceFault(violations.told(name, violation, memories)) from None
             segments = [memory.segment for memory in memories]
-            raise DeviceFault(faults.crashed(symbol, death.exit_code, fault, segments)) from None
+            raise DeviceFault(faults.crashed(name, death.exit_code, fault, segments)) from None
         elapsed = perf_counter_ns() - start
         self.spent["run"] += elapsed * 1e-9
         if result.status is Reply.REFUSED:  # no launch is answered so: the worker is no longer itself
             self._resources.drop_worker()
-        _raise_for(symbol, result)
+        _raise_for(name, result)
         return elapsed
 
     def _check(self, kernel: CpuKernel, memories: list[CpuMemory], launch: LaunchConfig) -> None:
@@ -470,11 +471,11 @@ def _grouped(memories: Sequence[CpuMemory]) -> Iterator[list[CpuMemory]]:
         yield group
 
 
-def _raise_for(symbol: str, result: Result) -> None:
+def _raise_for(name: str, result: Result) -> None:
     if result.status is Reply.NO_MEMORY:
-        raise LaunchError(f"{symbol} needs more memory for a block than there is: {result.text}")
+        raise LaunchError(f"{name} needs more memory for a block than there is: {result.text}")
     if result.status is not Reply.DONE:
-        raise DeviceFault(faults.stopped(symbol, result))
+        raise DeviceFault(faults.stopped(name, result))
 
 
 def _processor() -> str:

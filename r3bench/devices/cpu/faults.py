@@ -21,30 +21,30 @@ _STOPPED = {
 }
 
 
-def stopped(symbol: str, result: Result) -> str:
+def stopped(kernel: str, result: Result) -> str:
     """The sentence for a block that gave up by itself."""
     how = _STOPPED.get(result.status, "had its worker send an answer that no launch has")
-    return f"{symbol} {how}, in block {result.block}"
+    return f"{kernel} {how}, in block {result.block}"
 
 
-def crashed(symbol: str, exit_code: int | None, fault: tuple[int, int, int], segments: Iterable[Segment]) -> str:
+def crashed(kernel: str, exit_code: int | None, fault: tuple[int, int, int], segments: Iterable[Segment]) -> str:
     """The sentence for a worker that died while it ran a kernel."""
     access, number, address = fault
     if exit_code == -signal.SIGSYS:
-        return f"{symbol} was ended by the seal of its worker: it made a system call that kernels have no use for"
+        return f"{kernel} was ended by the seal of its worker: it made a system call that kernels have no use for"
     if exit_code is None or exit_code != -number:
-        return f"{symbol} did not end: its worker was {ended_by(exit_code)}"
+        return f"{kernel} did not end: its worker was {ended_by(exit_code)}"
     name = signal.Signals(number).name
     if number == signal.SIGFPE:
-        return f"{symbol} crashed ({name}): an integer division by zero or overflow"
+        return f"{kernel} crashed ({name}): an integer division by zero or overflow"
     if number == signal.SIGILL:
-        return f"{symbol} trapped ({name})"
-    return f"{symbol} {_ACCESS.get(access, 'touched')} {place(address, segments)} ({name})"
+        return f"{kernel} trapped ({name})"
+    return f"{kernel} {_ACCESS.get(access, 'touched')} {place(address, segments)} ({name})"
 
 
-def spoiled(symbol: str, address: int, segment: Segment) -> str:
+def spoiled(kernel: str, address: int, segment: Segment) -> str:
     """The sentence for a kernel that wrote beside a buffer without reaching a guard page."""
-    return f"{symbol} wrote {place(address, [segment])}"
+    return f"{kernel} wrote {place(address, [segment])}"
 
 
 def place(address: int, segments: Iterable[Segment]) -> str:

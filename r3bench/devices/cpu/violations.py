@@ -82,7 +82,7 @@ def _noted(page: mmap.mmap) -> tuple[int, Violation]:
     return state, Violation(address, nbytes, base, extent, wrong, thread, block, access, place, array)
 
 
-def told(symbol: str, violation: Violation, memories: Sequence[CpuMemory]) -> str:
+def told(kernel: str, violation: Violation, memories: Sequence[CpuMemory]) -> str:
     """The sentence for a person: what was accessed, by whom, from which line."""
     where = _in_array(violation) if violation.base else _in_buffer(violation, memories)
     how = f"not aligned to {violation.wrong} bytes, " if violation.wrong > _UNWRITTEN else ""
@@ -90,7 +90,7 @@ def told(symbol: str, violation: Violation, memories: Sequence[CpuMemory]) -> st
     size = f"{violation.nbytes} byte{'s' if violation.nbytes > 1 else ''}"
     who = f"block {violation.block}, thread {violation.thread}"
     did = f"{violation.access or 'touched'} {size} at {violation.place or 'an unknown line'}"
-    return f"{symbol} {did}, {who}: {how}{where}{end}"
+    return f"{kernel} {did}, {who}: {how}{where}{end}"
 
 
 def _in_array(violation: Violation) -> str:
