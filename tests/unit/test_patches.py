@@ -13,7 +13,7 @@ import pytest
 from r3bench import cli, report
 from r3bench.ledger import Arm, FileChange, KernelResult
 from r3bench.report.documents import result_of
-from r3bench.report.patches import gain_alone
+from r3bench.report.patches import _held_out, _launch_change, gain_alone
 from r3bench.stats import Decision
 from tests.unit.demo import AFTER, BEFORE, IMPROVED, PLAIN, contest, edited
 
@@ -336,5 +336,6 @@ def test_the_example_has_the_patches_of_its_document() -> None:
     for entry in entries:
         above, _, change = (place / entry["patch_file"]).read_text().partition("diff --git ")
         assert f"diff --git {change}" == entry["diff"]
+        assert {_launch_change(result_of(entry)), _held_out(result_of(entry))} <= {*above.splitlines()}
         assert ("It gains only with its configuration" in above) is (gain_alone(result_of(entry)) == 0)
     assert [entry["kernel"] for entry in entries if not gain_alone(result_of(entry))] == ["miniweather/update"]
