@@ -51,9 +51,11 @@ class _Search:
         return self.result.status != "interrupted" or self.result.before != ""
 
     @property
-    def subject(self) -> tuple[str, ...]:
-        """What was searched: text, capture and device."""
-        return self.result.before, self.result.content_hash, self.result.device, self.result.target
+    def subject(self) -> tuple[Any, ...]:
+        """What was searched: the texts that the search began with, capture and device."""
+        programs = (record["program"] for record in reversed(self.records) if record["kind"] == "program")
+        first = next((program.get("files") for program in programs if program["id"] == "p0"), None)
+        return first, self.result.before, self.result.content_hash, self.result.device, self.result.target
 
 
 def gather(ledgers: Iterable[Path]) -> tuple[dict[str, list[KernelResult]], Run]:

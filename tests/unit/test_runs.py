@@ -200,6 +200,20 @@ def test_a_claim_of_an_earlier_text_is_no_result_of_the_text_searched_last(tmp_p
     assert (result.search, result.status) == ("full", "not improved")
 
 
+@pytest.mark.parametrize(("header", "standing"), [("int n = 1;\n", "bo"), ("int n = 2;\n", "full")])
+def test_nor_is_one_of_an_earlier_text_of_a_further_file(tmp_path: Path, header: str, standing: str) -> None:
+    def began(text: str) -> tuple[str, dict[str, Any]]:
+        kind, fields = program("p0", [0], 1.0)
+        return kind, {**fields, "program": {**fields["program"], "files": [["k.cu", IMPROVED.before], ["n.cuh", text]]}}
+
+    bo = replace(IMPROVED, search="bo")
+    first = written(tmp_path, "k.bo.jsonl", bo, [began("int n = 1;\n"), *evaluations(100.0, 50.0)])
+    later = replace(IMPROVED, status="not improved", promotions=(), after=None, arms=())
+    second = written(tmp_path, "k.jsonl", later, [began(header), *evaluations(60.0)])
+    (result,) = gather([first, second])[0]["demo"]
+    assert result.search == standing
+
+
 def test_a_search_that_was_interrupted_before_it_began_takes_no_result_away(tmp_path: Path) -> None:
     full = written(tmp_path, "k.jsonl", IMPROVED, evaluations(100.0, 50.0))
     stopped = replace(IMPROVED, search="bo", status="interrupted", before="", after=None, arms=())
