@@ -74,10 +74,10 @@ class Module:
     def _only(self, name: str, symbols: Iterable[str], what: str, fits: Callable[[str, str], bool]) -> str:
         found = [symbol for symbol in symbols if symbol == name] or [s for s in symbols if fits(s, name)]
         if len(found) != 1:
-            there = ", ".join(found or symbols) or "none"
-            raise RecordError(
-                f"{self.main} has {len(found) or 'no'} {what}s named {name} (there: {there}): name one symbol"
-            )
+            there, remedy = ", ".join(found or symbols) or "none", "name one symbol"
+            if not found and name.endswith(">"):
+                remedy = f"a file that includes it may instantiate it: template __global__ decltype({name}) {name};"
+            raise RecordError(f"{self.main} has {len(found) or 'no'} {what}s named {name} (there: {there}): {remedy}")
         return found[0]
 
 

@@ -338,7 +338,11 @@ def test_wrong_arguments_name_kernel_and_parameter(session: Session, arguments: 
             r"<vector> is .* or compile it with CUDA's own headers: flags=\[\"--cuda-headers",
         ),
         (lambda s: s.module("latin.cu"), "cannot be read as UTF-8"),
-        (lambda s: s.module("kernels.cu").symbol("other"), "has no kernels named other"),
+        (lambda s: s.module("kernels.cu").symbol("other"), r"has no kernels named other \(.*\): name one symbol"),
+        (
+            lambda s: s.module("kernels.cu").symbol("k<int>"),
+            r"instantiate it: template __global__ decltype\(k<int>\) k<",
+        ),
         (lambda s: s.module("kernels.cu").variable("other"), "has no variables named other"),
         (lambda s: s.save("x"), "nothing of demo was chosen"),
         (lambda s: s.array("a", ["x"]), "array 'a' has dtype"),
