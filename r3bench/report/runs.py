@@ -51,11 +51,19 @@ class _Search:
         return self.result.status != "interrupted" or self.result.before != ""
 
     @property
-    def subject(self) -> tuple[Any, ...]:
-        """What was searched: the texts that the search began with, capture and device."""
+    def subject(self) -> tuple[str, ...]:
+        """What was searched: text, capture and device."""
+        return self.result.before, self.result.content_hash, self.result.device, self.result.target
+
+    @property
+    def texts(self) -> Any:
+        """All texts that it began with; None where it ended before it tried them."""
         programs = (record["program"] for record in reversed(self.records) if record["kind"] == "program")
-        first = next((program.get("files") for program in programs if program["id"] == "p0"), None)
-        return first, self.result.before, self.result.content_hash, self.result.device, self.result.target
+        return next((program.get("files") for program in programs if program["id"] == "p0"), None)
+
+    def alike(self, other: _Search) -> bool:
+        """Whether both searched the same, as far as is known."""
+        return self.subject == other.subject and (None in (self.texts, other.texts) or self.texts == other.texts)
 
 
 def gather(ledgers: Iterable[Path]) -> tuple[dict[str, list[KernelResult]], Run]:
@@ -90,7 +98,7 @@ def _standing(searches: Sequence[_Search]) -> _Search:
     """The search that a kernel's result and files are of: the largest claim among those of what was searched last, the
     full search where none claims more. What was claimed of an earlier text says nothing of this one."""
     last = max(searches, key=lambda search: (search.began, search.ended))
-    return max((s for s in searches if s.subject == last.subject), key=lambda search: claimed(search.result))
+    return max(filter(last.alike, searches), key=lambda search: claimed(search.result))
 
 
 def _parts(searches: Sequence[_Search], standing: _Search) -> dict[str, Any]:

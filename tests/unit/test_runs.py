@@ -214,6 +214,15 @@ def test_nor_is_one_of_an_earlier_text_of_a_further_file(tmp_path: Path, header:
     assert result.search == standing
 
 
+def test_a_search_that_tried_nothing_takes_no_result_away(tmp_path: Path) -> None:
+    kind, fields = program("p0", [0], 1.0)
+    tried = kind, {**fields, "program": {**fields["program"], "files": [["k.cu", IMPROVED.before]]}}
+    full = written(tmp_path, "k.jsonl", IMPROVED, [tried, *evaluations(100.0, 50.0)])
+    none = replace(IMPROVED, search="bo", status="not improved", promotions=(), after=None, configuration=None, arms=())
+    (result,) = gather([full, written(tmp_path, "k.bo.jsonl", none, [])])[0]["demo"]
+    assert (result.search, result.status) == ("full", "improved")
+
+
 def test_a_search_that_was_interrupted_before_it_began_takes_no_result_away(tmp_path: Path) -> None:
     full = written(tmp_path, "k.jsonl", IMPROVED, evaluations(100.0, 50.0))
     stopped = replace(IMPROVED, search="bo", status="interrupted", before="", after=None, arms=())
