@@ -26,6 +26,7 @@ __all__ = [
     "ParameterText",
     "apply",
     "captured",
+    "defined_in",
     "file_of",
     "find_kernel",
     "functions",
@@ -250,7 +251,12 @@ def span_of(text: str, name: str) -> tuple[int, int]:
 
 
 def file_of(files: Mapping[str, str], main: str, kernel: str) -> str:
-    """The file of a translation unit that defines a kernel: the main one, or one that it includes.
+    """The file that :func:`defined_in` finds a kernel in."""
+    return defined_in(files, main, kernel)[0]
+
+
+def defined_in(files: Mapping[str, str], main: str, kernel: str) -> tuple[str, Function]:
+    """The file of a translation unit that defines a kernel, the main one or one that it includes, and the definition.
 
     BuildError where none of them does.
     """
@@ -259,7 +265,7 @@ def file_of(files: Mapping[str, str], main: str, kernel: str) -> str:
     if not found:
         written = "restore its definition, or write it out where a macro makes it"
         raise BuildError(f"{main}, with the files that it includes, does not define the kernel {kernel}: {written}")
-    return next((path for path, function in found.items() if _scoped(function) == kernel), next(iter(found)))
+    return next((each for each in found.items() if _scoped(each[1]) == kernel), next(iter(found.items())))
 
 
 def _kernel(text: str, name: str) -> Function | None:

@@ -100,9 +100,9 @@ def _defined(capture: Capture, source: Source) -> str:
 
     file, (first, last) = source.main, source.span
     try:
-        texts, name = store.sources(capture), syntax.scoped_name(capture.demangled)
-        file = syntax.file_of(texts, source.main, name)
-        first, last = syntax.span_of(texts[file], name)
+        name = syntax.scoped_name(capture.demangled)
+        file, kernel = syntax.defined_in(store.sources(capture), source.main, name)
+        first, last = kernel.span
     except (BuildError, CaptureError):
         pass
     included = f", which {source.main} includes" if file != source.main else ""

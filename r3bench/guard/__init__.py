@@ -217,10 +217,9 @@ def side_of(capture: Capture, tree: Tree) -> Side:
     lent, source = worktree.lent(capture, found), capture.source
     assert source is not None
     try:
-        path = syntax.file_of(texts, source.main, syntax.scoped_name(capture.demangled))
+        path, kernel = syntax.defined_in(texts, source.main, syntax.scoped_name(capture.demangled))
     except BuildError:
         return Side(tree.name, found, lent=lent)
-    kernel = syntax.find_kernel(texts[path], syntax.scoped_name(capture.demangled))
     place = worktree.place_of(source, path), kernel.span[0]
     return Side(tree.name, found, place, tuple(map(_type, kernel.parameters)), lent)
 
