@@ -26,7 +26,10 @@ def reached(point: str) -> bool:
 
 
 def end() -> None:
-    os.kill(os.getpid(), int(os.environ.get("R3BENCH_ENDS_BY", signal.SIGKILL)))
+    number = int(os.environ.get("R3BENCH_ENDS_BY", signal.SIGKILL))
+    if number != signal.SIGKILL:  # which nobody ignores; under nohup SIGHUP is
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 def send(channel: socket.socket, message: dict[str, object], point: str) -> None:
